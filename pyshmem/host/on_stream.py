@@ -4,9 +4,10 @@ OpenSHMEM has no such calls; the idea and the names are NVSHMEM's. All PEs of th
 order. The calls of one team are serialised: order two of them on two streams by events. No target is written before its PE's
 stream has reached the call, so no synchronisation is needed between the program's kernels and these calls. Later work on the
 stream finds the target complete and may change the source. CUDA graphs can capture and replay the calls; the first call of a
-kind compiles a kernel, so make one before a capture. The members' sizes are compared with SHMEM_DEBUG=1 only. If a kernel
-waits longer than PYSHMEM_WAIT_TIMEOUT, the next fence, quiet, barrier_all, wait or test raises the error. CPU memory has no
-streams: there all members synchronise and then perform the call without _on_stream.
+kind compiles a kernel, so make one before a capture. If the members' routines, sizes or element
+types differ, the later of two members is refused, and does not enqueue its kernel. If a kernel waits longer than
+PYSHMEM_WAIT_TIMEOUT, the next fence, quiet, barrier_all, wait or test raises the error. CPU memory has no streams: there all
+members synchronise and then perform the call without _on_stream.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from pyshmem.kernels.methods_by_size import COPY, first, tables
 from pyshmem.kernels.plans import kernels, known, remember
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import Array, count_of, exact_int, refuse_dtype
+from pyshmem.runtime.differing_calls import CODES, FIRST_FOLD, Call, refuse_unlike
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
@@ -43,6 +45,9 @@ from pyshmem.transport.teams.operators import OPERATORS, Op
 
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")
+_FOLDS = {
+    name: FIRST_FOLD + mode * len(OPERATORS) for mode, name in enumerate(("reduce", *_SCANS, "reduce_scatter"))
+}  # the first code of each, see _call
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "reduce_scatter", *_MOVES, *_SCANS)}
 Engine = Literal["kernel", "copy", "auto"]
 ENGINES = get_args(Engine)
@@ -204,27 +209,50 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
         _first(routine, detail, group, target, source, size, None)
         return
     asked = (routine, detail, size, group.meeting.wires, job.generation)
-    code = _native.launch_pair(views, known, asked, near.heap, near.use_stream(), target, source)
-    if type(code) is int:
-        require_launched(_NAMES[routine], code)
-    else:
+    code = _native.launch_pair(views, known, asked, asked[3], near.heap, near.use_stream(), target, source)
+    if type(code) is not int:
         _first(routine, detail, group, target, source, size, code)
+    elif code < 0:
+        _first(routine, detail, group, target, source, size, None, code)
+    else:
+        require_launched(_NAMES[routine], code)
 
 
-def _first(routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any) -> None:
-    """The first call with these arguments: check and plan it, and cache the plan under ``key`` if there is one."""
+def _first(
+    routine: str, detail: Any, group: Team, target: Any, source: Any, size: int | None, key: Any, other: int = 0
+) -> None:
+    """The first call with these arguments: check and plan it, and cache the plan under ``key`` if there is one.
+
+    other: what compare_on_stream has returned, if it has found that the members' calls differ.
+    """
     name = _NAMES[routine]
     pair = pair_of(name, target, source)
     count = _count(name, routine, detail, group, pair, size)
     if not pair.heap.streams:
         _now(name, routine, detail, group, pair, count, target, source)
-    elif count and by_copy(detail, count * pair.dtype.itemsize):
-        exchange(group, pair, count, count if routine == "alltoall" else 0, partial(barrier_on_stream, group))
-    elif count:
-        plan = _planned(name, routine, detail, group, pair, count)
+        return
+    copied = not count or by_copy(detail, count * pair.dtype.itemsize)
+    plan = None if copied else _planned(name, routine, detail, group, pair, count)
+    call = _call(routine, detail, pair, count)
+    other = other or _native.compare_on_stream(group.meeting.wires, call.word)
+    if other:
+        what = f"routine, size, type or root on PE {-1 - other}"
+        refuse_unlike(group.meeting.name, name, call._replace(place=0), what)
+    if plan:
         if key:
-            remember(key, plan)
+            remember(key, plan._replace(word=call.word))
         plan.launch(name, pair.heap.near.use_stream(), pair.dest, pair.src)
+    elif count:
+        exchange(group, pair, count, count if routine == "alltoall" else 0, partial(barrier_on_stream, group))
+
+
+def _call(routine: str, detail: Any, pair: Pair, count: int) -> Call:
+    """What must be the same on all members."""
+    if routine in _MOVES:
+        root = detail if routine == "broadcast" else 0
+        return Call(CODES[routine], pair.dtype, count, pair.heap.device, root)
+    op = "sum" if routine in _SCANS else detail
+    return Call(_FOLDS[routine] + OPERATORS[op].code, pair.dtype, count, pair.heap.device)
 
 
 def _now(name: str, routine: str, detail: Any, group: Team, pair: Pair, count: int, target: Any, source: Any) -> None:

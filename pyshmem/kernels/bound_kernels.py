@@ -16,14 +16,16 @@ from pyshmem.runtime.heap import heaps
 
 
 class Bound(NamedTuple):
-    """A compiled kernel on a grid. _native.launch_pair reads the first two fields.
+    """A compiled kernel on a grid. _native.launch_pair reads the first three fields.
 
     prepared: the kernel, its grid and the words of its first parameters.  last: the words of its last parameters; those of
-    a call lie between.  held: the kernel, and what the words are addresses of.
+    a call lie between.  word: tells the call of all members, see _streamed.h.  held: the kernel, and what the words are
+    addresses of.
     """
 
     prepared: bytes
     last: tuple[int, ...] = ()
+    word: int = 0
     held: Any = None
 
     def launch(self, routine: str, stream: int, *words: int) -> None:
@@ -52,7 +54,7 @@ def bind(
     )
     if scratch is not None:
         last = (*last, scratch.data_ptr())
-    return Bound(loaded.prepared(*grid, words=tuple(words), early=early), last, (loaded, fixed, scratch))
+    return Bound(loaded.prepared(*grid, words=tuple(words), early=early), last, held=(loaded, fixed, scratch))
 
 
 class Prepared:

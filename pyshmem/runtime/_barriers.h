@@ -25,7 +25,9 @@ enum {
     MAILBOX = 128, /* an epoch, a word and a payload, two cache lines */
     PAYLOAD = MAILBOX - 16,
     MAILBOXES = COUNTERS + 128,
-    ROOTS = MAILBOXES + 2 * FLAT * MAILBOX,
+    STREAMED = MAILBOXES + 2 * FLAT * MAILBOX, /* the marks of the last calls on streams, see _streamed.h */
+    STREAMED_CALLS = 16,
+    ROOTS = STREAMED + 8 * STREAMED_CALLS,
     YIELD_NS = 400000,   /* a longer yield means that the core went to a program that computes */
     YIELDS_NS = 2000000, /* if PEs share cores, the longest time that a member yields before it sleeps */
     HASTY = 16,          /* the waits that sleep at once after a long yield */
@@ -44,13 +46,13 @@ enum { DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE };
 
 /* calls: those that this PE has begun. staged, refused: the last call in which a member has told of private memory, and
  * the last that another one has refused. from: the source of this PE as root, from its area on. history: the broadcasts
- * in which nobody met, see _collectives.h. */
+ * in which nobody met, see _collectives.h. streamed: the calls on streams, and their history. */
 typedef struct {
     uint64_t notes, exchanges, calls, asleep, hasty, penalty;
     int64_t disturbed;
     uint64_t staged, refused;
     int64_t from;
-    uint64_t history;
+    uint64_t history, streamed, streamed_history;
 } counters_t;
 /* away: the distance to each member's memory, if it is not (j - me) * stride; for far members, to places of _links.h.
  * node: the number of each member's node, if there are several. leaders: the first member on each node. locals: the
@@ -76,19 +78,30 @@ static int to_numbers(PyObject *bytes, const int64_t **numbers, int64_t *count) 
     return 1;
 }
 
-/* Reads the first three arguments of every collective: team, timeout, spins. The team is (area, bytes between the areas
- * of neighbours, me, n), and with a table (..., away, node, leaders, locals), each an array of int64 as bytes; the last
- * three are empty on one node. */
-static int to_team(PyObject *const *args, team_t *t) {
+/* Reads who the members of a team are, from (area, bytes between the areas of neighbours, me, n), or with a table (...,
+ * away, node, leaders, locals), each an array of int64 as bytes; the last three are empty on one node. */
+static int to_members(PyObject *wires, team_t *t) {
     PyObject *team[4];
-    uint64_t area, spins;
-    double timeout;
+    uint64_t area;
+    int64_t n;
     for (int i = 0; i < 4; i++)
-        if (!(team[i] = PyTuple_GetItem(args[0], i))) return 0;
-    if (!to_u64(team[0], &area) || !to_i64(team[1], &t->stride) || !to_i64(team[2], &t->me) ||
-        !to_i64(team[3], &t->n) || !to_f64(args[1], &timeout) || !to_u64(args[2], &spins))
+        if (!(team[i] = PyTuple_GetItem(wires, i))) return 0;
+    if (!to_u64(team[0], &area) || !to_i64(team[1], &t->stride) || !to_i64(team[2], &t->me) || !to_i64(team[3], &t->n))
         return 0;
     t->area = (char *)area;
+    t->away = t->node = NULL;
+    t->nodes = 0;
+    return PyTuple_Size(wires) == 4 || (to_numbers(PyTuple_GetItem(wires, 4), &t->away, &n) &&
+                                        to_numbers(PyTuple_GetItem(wires, 5), &t->node, &n) &&
+                                        to_numbers(PyTuple_GetItem(wires, 6), &t->leaders, &t->nodes) &&
+                                        to_numbers(PyTuple_GetItem(wires, 7), &t->locals, &t->n_locals));
+}
+
+/* Reads the first three arguments of every collective: team, timeout, spins. */
+static int to_team(PyObject *const *args, team_t *t) {
+    uint64_t spins;
+    double timeout;
+    if (!to_members(args[0], t) || !to_f64(args[1], &timeout) || !to_u64(args[2], &spins)) return 0;
     t->spin = spin_begin(timeout, spins);
     t->spin.interrupted = handle_signals;
     t->spin.with = &t->released;
@@ -97,15 +110,7 @@ static int to_team(PyObject *const *args, team_t *t) {
     t->call = t->word = 0;
     t->failed = NULL;
     t->left = DONE;
-    t->away = t->node = NULL;
-    t->nodes = 0;
-    if (PyTuple_Size(args[0]) == 4) return 1;
-    int64_t n;
-    int read = to_numbers(PyTuple_GetItem(args[0], 4), &t->away, &n) &&
-               to_numbers(PyTuple_GetItem(args[0], 5), &t->node, &n) &&
-               to_numbers(PyTuple_GetItem(args[0], 6), &t->leaders, &t->nodes) &&
-               to_numbers(PyTuple_GetItem(args[0], 7), &t->locals, &t->n_locals);
-    return read;
+    return 1;
 }
 
 static inline int64_t distance(const team_t *t, int64_t j) { return t->away ? t->away[j] : (j - t->me) * t->stride; }

@@ -1,5 +1,6 @@
 /* Calls of the GPU driver that enqueue copies and prepared launches of kernels. */
 #pragma once
+#include "_streamed.h"
 #include "_tensors.h"
 
 /* hipGetLastError, or NULL. HIP 7 keeps the error of a thread until this call, and torch reports what it finds after
@@ -185,17 +186,18 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
     return PyLong_FromLong(code);
 }
 
-/* launch_pair(views, plans, asked, heap, stream, target, source) -> the result of launch_prepared if plans contains the
- * key of the call; otherwise the key, or None if the arrays are no plain pair in that heap. The key consists of asked
- * and of the sizes, type and alignment of the arrays. plans: by key, (a plan of launch_prepared, the words that follow
- * the two addresses). */
+/* launch_pair(views, plans, asked, team, heap, stream, target, source) -> the result of launch_prepared if plans
+ * contains the key of the call, or that of compare_on_stream if it is negative; otherwise the key, or None if the
+ * arrays are no plain pair in that heap. The key consists of asked and of the sizes, type and alignment of the arrays.
+ * plans: by key, (a plan of launch_prepared, the words that follow the two addresses, the word of the call). */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
+    team_t t;
     view_t view;
     operand_t dest, source;
-    uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream;
-    if (!arity("launch_pair", n, 7) || !to_u64(args[4], &stream)) return NULL;
-    if (!plain_pair(args[0], args + 5, &dest, &source, &view) || view.heap != args[3]) Py_RETURN_NONE;
+    uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream, word;
+    if (!arity("launch_pair", n, 8) || !to_members(args[3], &t) || !to_u64(args[5], &stream)) return NULL;
+    if (!plain_pair(args[0], args + 6, &dest, &source, &view) || view.heap != args[4]) Py_RETURN_NONE;
     uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item,
                         (dest.address | source.address) & 15};
     PyObject *bytes = PyBytes_FromStringAndSize((char *)shape, sizeof shape);
@@ -208,11 +210,13 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     PyObject *counts = found ? PyTuple_GetItem(found, 1) : NULL;
     Py_ssize_t more = counts ? PyTuple_Size(counts) : -1;
     Py_ssize_t held = more < 0 ? -1 : read_plan(PyTuple_GetItem(found, 0), 2 + more, head, words);
-    if (held < 0) return NULL;
+    if (held < 0 || !to_u64(PyTuple_GetItem(found, 2), &word)) return NULL;
     words[held++] = dest.address;
     words[held++] = source.address;
     for (Py_ssize_t i = 0; i < more; i++) words[held + i] = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(counts, i));
-    return PyErr_Occurred() ? NULL : enqueue_kernel(head, stream, words);
+    if (PyErr_Occurred()) return NULL;
+    int64_t other = differs_on_stream(&t, word);
+    return other ? PyLong_FromLongLong(other) : enqueue_kernel(head, stream, words);
 }
 
 static PyMethodDef launch_methods[] = {METHOD(enqueue),      METHOD(copier),      METHOD(launch_prepared),

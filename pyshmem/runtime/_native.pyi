@@ -27,12 +27,14 @@ def launch_pair(
     views: list[tuple[Any, ...]],
     plans: dict[Any, Any],
     asked: tuple[Any, ...],
+    team: tuple[Any, ...],
     heap: Any,
     stream: int,
     target: Any,
     source: Any,
     /,
 ) -> Any: ...
+def compare_on_stream(team: tuple[Any, ...], word: int, /) -> int: ...
 def copier(
     function: int, current: Any, device: int, streams: set[int], otherwise: Callable[[int, int, int], None], /
 ) -> Callable[[int, int, int], None]: ...

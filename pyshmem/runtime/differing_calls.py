@@ -2,7 +2,8 @@
 
 Each call has a word, which members exchange as they meet (_barriers.h). If the words differ, all members end up in `refuse`.
 In a broadcast of less than 512 KiB nobody meets: the members compare their words with the root's, and those whose word is
-another end up in `refuse_unlike`.
+another end up in `refuse_unlike`. Nor does the host meet the others in a call on a stream: the later of two PEs compares the
+words (_streamed.h), and ends up there too.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ def refuse(wires: Any, team: str, routine: str, call: Call | None) -> NoReturn:
     errors.refuse(kind, routine, argument, got, f"the same on all PEs of {team}")
 
 
-def refuse_unlike(team: str, routine: str, call: Call) -> NoReturn:
-    """Refuse this PE's broadcast, which is not the root's. The others know nothing of it. Errors: ArgumentError."""
-    got = f"{call.size} here, and another size or type on the root, in this broadcast or one before"
+def refuse_unlike(team: str, routine: str, call: Call, other: str = "size or type on the root") -> NoReturn:
+    """Refuse this PE's call, which is not that of another. The others know nothing of it. Errors: ArgumentError.
+
+    other: what differs, and where.
+    """
+    got = f"{call.size} here, and another {other}, in this call or one before"
     errors.refuse(errors.ArgumentError, routine, "call", got, f"the same on all PEs of {team}")

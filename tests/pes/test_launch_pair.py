@@ -1,6 +1,7 @@
 """Calls on a stream whose plan is known: one native call checks the arrays, finds the plan and launches it."""
 
 import struct
+from contextlib import contextmanager
 
 import pyshmem as shmem
 import pytest
@@ -10,18 +11,20 @@ from pyshmem.runtime.heap import default, views
 from standin_driver import Driver
 
 ASKED = ("reduce", "sum", None, (1, 2, 3, 4), 5)
-HELD, COUNTS = (21, 22), (33, -1)
+HELD, COUNTS, WORD = (21, 22), (33, -1), 7
+AREA = torch.zeros(_native.area_bytes(1), dtype=torch.uint8)
+ALONE = (AREA.data_ptr(), 0, 0, 1)  # a team of one PE
 
 
 def ask(plans, target, source, asked=ASKED):
-    return _native.launch_pair(views, plans, asked, default(), 77, target, source)
+    return _native.launch_pair(views, plans, asked, ALONE, default(), 77, target, source)
 
 
 def test_a_call_whose_plan_is_known_is_launched_with_its_arrays_addresses():
     driver = Driver()
     target, source, other = (shmem.zeros(16) for _ in range(3))
     plan = struct.pack("<10Q", driver.address, 11, 4, 1, 1, 256, 512, False, *HELD)
-    plans = {ask({}, target, source): (plan, COUNTS)}
+    plans = {ask({}, target, source): (plan, COUNTS, WORD)}
     for to, of in ((target, source), (source, target), (other, other)):
         assert ask(plans, to, of) == 0
         words = [*HELD, to.data_ptr(), of.data_ptr(), 33, 2**64 - 1, 0, 0]
@@ -46,7 +49,7 @@ def test_arrays_that_are_no_plain_pair_on_that_heap_are_left_to_python(me, npes)
     for other in strange:
         assert ask({}, x, other) is None
         assert ask({}, other, x) is None
-    assert _native.launch_pair(views, {}, ASKED, "another heap", 77, x, x) is None
+    assert _native.launch_pair(views, {}, ASKED, ALONE, "another heap", 77, x, x) is None
 
 
 def test_a_plan_of_too_many_words_or_of_none_is_refused():
@@ -58,5 +61,48 @@ def test_a_plan_of_too_many_words_or_of_none_is_refused():
         ("x", ()),
     ):
         with pytest.raises(TypeError):
-            ask({key: (plan, counts)}, x, x)
+            ask({key: (plan, counts, WORD)}, x, x)
     assert not driver.calls
+
+
+@contextmanager
+def members(npes):
+    """What the C module knows of a new team of all PEs."""
+    team = shmem.TEAM_WORLD.split_strided(0, 1, npes)
+    yield team.meeting.wires
+    shmem.barrier_all()
+    team.destroy()
+
+
+@pytest.mark.many
+def test_the_later_of_two_members_finds_that_their_calls_differ(me, npes):
+    with members(npes) as wires:
+        for word in range(40):
+            assert _native.compare_on_stream(wires, word) == 0
+        for pe, word in ((0, 8), (1, 4)):
+            shmem.barrier_all()
+            if me == pe:
+                assert _native.compare_on_stream(wires, word) == -pe
+
+
+@pytest.mark.many
+def test_a_member_that_is_far_behind_finds_a_difference_in_the_calls_that_can_still_be_seen(me, npes):
+    with members(npes) as wires:
+        for pe in range(2):
+            shmem.barrier_all()
+            if me == pe:
+                found = [_native.compare_on_stream(wires, 3 if call == 5 and pe else 8) for call in range(100)]
+                assert found == [0] * 84 + [-pe] * 16
+
+
+def test_a_call_that_is_not_the_others_is_not_launched(me, npes):
+    driver, x = Driver(), shmem.zeros(4)
+    plan = struct.pack("<8Q", driver.address, 11, 4, 1, 1, 256, 512, False)
+    with members(npes) as wires:
+        key = _native.launch_pair(views, {}, ASKED, wires, default(), 77, x, x)
+        for pe in range(min(npes, 2)):
+            shmem.barrier_all()
+            if me == pe:
+                plans = {key: (plan, (), WORD + pe)}
+                assert _native.launch_pair(views, plans, ASKED, wires, default(), 77, x, x) == -pe
+                assert len(driver.calls) == 1 - pe

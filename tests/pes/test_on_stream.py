@@ -6,6 +6,7 @@ import pytest
 import torch
 import triton
 from pyshmem.device import arch
+from pyshmem.host import collectives, on_stream
 from pyshmem.runtime import interpreter
 from pyshmem.kernels import on_stream as kernels
 from pyshmem.kernels import methods_by_size
@@ -392,3 +393,27 @@ def test_the_kernels_move_where_they_are_interpreted(me, npes):
     kernels.cast_arrays[(2,)](ctx, *at, npes - 1, kernels.tl.int32)
     assert target.tolist() == [npes - 1] * count + [GUARD] * (count * (npes - 1))
     assert untouched(whole[npes * count :])
+
+
+@on_a_gpu
+def test_a_call_that_is_not_the_others_is_refused_on_the_later_pe_and_enqueues_nothing(me, npes):
+    if npes == 1:
+        pytest.skip("a PE agrees with itself")
+    team = shmem.TEAM_WORLD.split_strided(0, 1, npes)
+    target, source = shmem.zeros(64), shmem.ones(64)
+    for size in (4, 8, 4, 8):  # both are known
+        shmem.reduce_on_stream(target, source, "sum", size, team)
+    last = me == npes - 1
+    if not last:
+        shmem.reduce_on_stream(target, source, "sum", 8, team)
+    shmem.sync_all()
+    if last:
+        got = "4 float32 elements in GPU memory here, and another routine, size, type or root on PE 0, in this call or one before"
+        with pytest.raises(shmem.ArgumentError, match=rf"^reduce_on_stream: PE {me}: call: got {got}; wants the same"):
+            shmem.reduce_on_stream(target, source, "sum", 4, team)
+        pair = collectives.pair_of("reduce_on_stream", target, source)
+        plan = on_stream._planned("reduce_on_stream", "reduce", "sum", team, pair, 8)
+        plan.launch("reduce_on_stream", pair.heap.near.use_stream(), pair.dest, pair.src)  # for which the others wait
+    shmem.barrier_all()
+    assert target.tolist() == [npes] * 8 + [0] * 56
+    team.destroy()
