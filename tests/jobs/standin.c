@@ -565,6 +565,12 @@ EXPORT(hipIpcCloseMemHandle, (void *address), (address), "address=%p", address) 
     return *row = (struct block){0}, 0;
 }
 
+static bool mapped(const void *at) {
+    for (int i = 0; i < LIMIT; i++)
+        if (inside(at, 1, pieces[i].base, pieces[i].size)) return true;
+    return false;
+}
+
 /* Work on streams. The host is the device here, and does it at once. */
 EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kind, void *stream),
        (target, source, nbytes, kind, stream), "target=%p source=%p nbytes=%zu kind=%d stream=%p current=%d", target,
@@ -572,7 +578,7 @@ EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kin
     if (kind < 0 || kind > 4) return INVALID_DIRECTION;
     if (!usable(target, nbytes, false) || !usable(source, nbytes, false))
         return misuse("a copy touches memory that the current device has no access to");
-    return lost ? 0 : (memmove(target, source, nbytes), 0);
+    return lost && (mapped(target) || mapped(source)) ? 0 : (memmove(target, source, nbytes), 0);
 }
 
 EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *stream), (target, value, count, stream),

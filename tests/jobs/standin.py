@@ -92,7 +92,7 @@ class Standin:
         self.library.standin_fail(name.encode(), nth, code)
 
     def lose(self):
-        """Let all copies from now on do nothing, and say nothing."""
+        """Let all copies to and from virtual memory from now on do nothing, and say nothing."""
         self.library.standin_lose()
 
     def ledger(self):
