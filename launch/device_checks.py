@@ -59,8 +59,8 @@ def _queues(world: Comm) -> Finding:
 def _graphs(driver: Driver, world: Comm) -> Finding:
     """Whether a graph's nodes wait for the one before them. pyshmem replays nothing on HIP, but programs may."""
     advice = (
-        "capture no call that goes to more than four peers in a graph of your own; pyshmem enqueues its operators here, "
-        "and is right"
+        "DEBUG_HIP_FORCE_GRAPH_QUEUES=8 for graphs of your own, with DEBUG_HIP_GRAPH_CLASSIC_PATH unset, or a newer ROCm; "
+        "pyshmem enqueues its operators here, and is right"
     )
     note = f"all children of a node wait for it, HIP {driver.version}; pyshmem still enqueues its operators"
     return gathered(world, "graphs", advice, early_children(driver), note)

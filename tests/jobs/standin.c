@@ -10,7 +10,7 @@ STANDIN_DEVICES of physical numbers.
     STANDIN_VERSION=71400000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
     STANDIN_CHIPLETS=8        the parts of each device with an L2 cache of their own
     STANDIN_HIDDEN=1          a control group hides the other processes' devices: the kernel refuses imports
-    STANDIN_DROPS=1           graphs drop the edges of a node to its fifth child and later ones
+    STANDIN_DROPS=1           graphs drop edges as HIP's classic executor does
     STANDIN_NO_VMM=1          the attribute says that there is no virtual memory management */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -613,8 +613,11 @@ EXPORT(hipModuleLaunchKernel,
     return 0;
 }
 
-/* Graphs of copies and fills. Of the nodes that may run, a launch takes the one that was added last. */
-enum { CHILDREN = 4, NODES = 16 };
+/* Graphs of copies and fills. Of the nodes that may run, a launch takes the one that was added last.
+
+The classic executor (rocm-systems#11499) drops an edge to the fifth child or a later one that has no other parent,
+unless both are on one of its QUEUES queues: child i of a node on queue q is on queue q + i. */
+enum { QUEUES = 4, NODES = 16 };
 
 struct fill {
     void *target;
@@ -628,7 +631,7 @@ struct graph {
         void *target;
         const void *source; /* NULL: a fill */
         size_t nbytes;
-        unsigned value, waits /* a bit for each node */;
+        unsigned value, parents, waits /* a bit for each node */;
     } nodes[NODES];
     int count;
 };
@@ -666,8 +669,9 @@ static int add_node(uintptr_t *out, struct graph *graph, const uintptr_t *before
         if (!before[i] || before[i] > (uintptr_t)graph->count) return INVALID_VALUE;
         unsigned parent = 1u << (before[i] - 1);
         int children = 0;
-        for (int j = 0; j < graph->count; j++) children += !!(graph->nodes[j].waits & parent);
-        if (!drops || children < CHILDREN) node.waits |= parent;
+        for (int j = 0; j < graph->count; j++) children += !!(graph->nodes[j].parents & parent);
+        node.parents |= parent;
+        if (!drops || count > 1 || children < QUEUES || children % QUEUES == 0) node.waits |= parent;
     }
     graph->nodes[graph->count++] = node;
     return *out = graph->count, 0;

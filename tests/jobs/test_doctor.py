@@ -128,9 +128,9 @@ FAULTS = {
     "queues that are shared": (
         {"own": "os.environ['GPU_MAX_HW_QUEUES'] = '2'", "only": ()}, "queues", "PE 1: GPU_MAX_HW_QUEUES is 2: a kernel may stand behind", "unset GPU_MAX_HW_QUEUES"),
     "edges of graphs dropped": (
-        {"alone": {"drops": 1}, "only": ()}, "graphs", "PE 1: 3 of 7 children of a graph's node did not wait", "more than four peers in a graph of your own"),
+        {"alone": {"drops": 1}, "only": ()}, "graphs", "PE 1: 2 of 7 children of a graph's node did not wait", "DEBUG_HIP_FORCE_GRAPH_QUEUES=8"),
     "a graph that cannot be made": (
-        {"fail": ("hipGraphInstantiate", 1), "only": ()}, "graphs", "PE 1: hipGraphInstantiate returned 999", "a graph of your own"),
+        {"fail": ("hipGraphInstantiate", 1), "only": ()}, "graphs", "PE 1: hipGraphInstantiate returned 999", "graphs of your own"),
     "a limit of descriptors": (
         {"own": NOT_RAISED, "only": ()}, "descriptors", "open files, limit 200; wants 5", "raise the hard limit of open files (ulimit -Hn"),
     "an error from before": (

@@ -14,8 +14,9 @@ from pyshmem.runtime.gpu.launch import graph_launcher, refuse_launch
 from pyshmem.runtime.heap import default
 
 _capturing = torch._C._cuda_isCurrentStreamCapturing  # torch.cuda's function takes twice the time
-# the first version of each vendor's driver whose graphs keep all edges; None: no release is known. HIP's classic executor
-# drops edges of a node with more than four children (rocm-systems#11499), and its graphs have no priority
+# the first version of each vendor's driver whose graphs keep all edges; None: no release is known. HIP's classic executor,
+# which ROCm 7.2 still takes for large graphs, loses edges of nodes with more than five children (rocm-systems#11499), and
+# graphs have no priority there. docs/amd.md has the versions
 KEEPS_EDGES: dict[str, int | None] = {"cuda": 0, "hip": None}
 MOST_GRAPHS = 8  # of a plan; each serves one set of addresses
 
