@@ -10,6 +10,8 @@ RUN := $(BIN)/pyshmemrun
 CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
 # the oldest that works, and what torch 2.11 has on GPUs
 OLDEST_TRITON := $(VENV)/triton-3.6
+# a terminal is shown how far an installation is, and sphinx
+QUIET = $(shell test -t 2 || echo -q)
 
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
 PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes)
@@ -79,7 +81,7 @@ test-codegen: $(VENV)/.installed
 test-oldest-triton: $(OLDEST_TRITON)
 	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen $(BY_CORES) -k "nvidia and not gfx" --ignore tests/codegen/test_emitted.py
 $(OLDEST_TRITON): $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --no-deps --target $@ triton==3.6.0
+	$(BIN)/python -m pip install $(QUIET) --no-deps --target $@ triton==3.6.0
 test-many: $(VENV)/.installed
 	$(PART) $(RUN) -n 16 -m pytest tests/pes -q -m many
 test-amd-emulated: $(VENV)/.installed
@@ -113,7 +115,7 @@ test-slurm: $(MPIS:%=$(VENV)/mpi-%)
 	@tests/nodes/slurm.sh check
 	$(BIN)/python -m pytest tests/nodes/test_slurm.py -q
 $(VENV)/mpi-%: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --prefix $@ $*
+	$(BIN)/python -m pip install $(QUIET) --constraint constraints.txt --prefix $@ $*
 	touch $@
 
 # SUITES=folders with C programs of other projects, such as a checkout of openshmem-org/tests-sos. --library in SUITE: see run.py
@@ -195,14 +197,13 @@ bench-gpu: $(GPU_VENV)/.installed
 	cd $(GPU_VENV)/run && ../bin/python -m benchmarks --gpus $(or $(firstword $(GPUS)),1) --quick --budget 60 --limit 120 \
 	    --suite gpu gpu_pt2pt gpu_collectives --json $(FIGURES)/gpu.json --plots $(FIGURES) $(BENCH)
 
-# -W: an undefined name or a broken link is an error. A terminal is shown how far it is.
-QUIET = $(shell test -t 2 || echo -q)
+# -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W --keep-going $(QUIET) docs docs/_build
 	$(BIN)/python -m pytest tests/html -q
 	@echo "docs/_build/index.html"
 $(VENV)/.docs: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m pip install $(QUIET) --constraint constraints.txt --editable '.[docs]'
 	touch $@
 
 # Triton reads these variables when it is imported.

@@ -1,7 +1,8 @@
 """pyshmemrun -i: a prompt whose statements run on all PEs. Run as a module, by every PE of the job.
 
 PE 0 reads statements and sends them to the others by MPI. Each PE runs them in a namespace of its own, with ``shmem``,
-``me`` and ``n_pes`` in it. An error or Ctrl-C ends the statement, not the session.
+``me`` and ``n_pes`` in it. An error or Ctrl-C ends the statement, not the session. PEs on the host of pyshmemrun all
+write into its pipe, so that a prompt follows what the statement before it has printed.
 
 With --cells, which notebook.py uses, the input is a line of JSON for each cell, errors go to standard output too, and END
 follows what all PEs print.
@@ -12,38 +13,53 @@ from __future__ import annotations
 import ast
 import codeop
 import json
+import os
 import sys
 import time
 import traceback
+from pathlib import Path
 from typing import IO, Any
 
 import pyshmem as shmem
 from pyshmem.runtime import tracebacks
 
-PAUSE = 0.01  # seconds between two looks for a message: a PE at the prompt takes no core
+from .output import NAMES
+from .pe import prefix
+
+SOON, PAUSE = 0.0001, 0.01  # seconds between the first looks for a message, and later: a PE at the prompt takes no core
+STRAY = 0.05  # seconds for errors, and for lines from other hosts, which come through processes of their own
 TAG = 7
 PROMPT = "<prompt>"  # the file of statements in tracebacks
 END = "\x1e\n"  # a character that programs do not print
 
 
 class Labelled:
-    """A text file whose lines begin with the PE."""
+    """A text file whose lines begin with the PE. A line is written when it is whole, or by flush."""
 
     def __init__(self, file: IO[str], label: str) -> None:
-        self._file, self._label, self._fresh = file, label, True
+        self._file, self._label, self._fresh, self._held = file, label, True, ""
+        self.used = False
 
     def write(self, text: str) -> int:
+        self.used = True
         for line in text.splitlines(keepends=True):
-            label = self._label * self._fresh
-            self._fresh = line.endswith("\n")  # before the write, as Ctrl-C may interrupt it
-            self._file.write(label + line)
+            self._held += line
+            if line.endswith("\n"):
+                self.flush()
         return len(text)
+
+    def flush(self) -> None:
+        line, self._held = self._label * (self._fresh and bool(self._held)) + self._held, ""
+        if line:
+            self._fresh = line.endswith("\n")  # before the write, as Ctrl-C may interrupt it
+            self._file.write(line)
+        self._file.flush()
 
     def end_line(self) -> None:
         """End a line that a statement has left open."""
+        self.flush()
         if not self._fresh:
             self.write("\n")
-        self._file.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
@@ -56,6 +72,7 @@ def main() -> None:
     shmem.init()
     comm, me, n_pes = MPI.COMM_WORLD.Dup(), shmem.my_pe(), shmem.n_pes()
     names = {"__name__": "__main__", "shmem": shmem, "me": me, "n_pes": n_pes}
+    straight = comm.allreduce(_write_straight(), MPI.MIN)
     terminal, cells = sys.stdout, "--cells" in sys.argv[1:]
     outputs = sys.stdout, sys.stderr = [Labelled(file, f"[{me}] ") for file in (sys.stdout, sys.stderr)]
     if cells:
@@ -77,9 +94,11 @@ def main() -> None:
             if source is None:
                 return
             run(source, names)
-            for output in outputs:
-                output.end_line()
-            _meet(comm, me, n_pes, statement)
+            for file in outputs:
+                file.end_line()
+            stray = not straight or (sys.stderr.used and not cells)
+            sys.stderr.used = False
+            _meet(comm, me, n_pes, statement, stray)
         except KeyboardInterrupt:
             if me == 0:
                 print("KeyboardInterrupt", file=terminal)
@@ -134,20 +153,39 @@ def _send(comm: Any, message: Any, pes: range) -> None:
 
 
 def _receive(comm: Any, pe: int) -> Any:
+    pause = SOON
     while not comm.iprobe(source=pe, tag=TAG):
-        time.sleep(PAUSE)
+        time.sleep(pause)
+        pause = min(2 * pause, PAUSE)
     return comm.recv(source=pe, tag=TAG)
 
 
-def _meet(comm: Any, me: int, n_pes: int, statement: int) -> None:
-    """PE 0 waits until all have run the statement, so that the prompt follows what they print."""
+def _meet(comm: Any, me: int, n_pes: int, statement: int, stray: bool) -> None:
+    """PE 0 waits until all have run the statement, so that the prompt follows what they print.
+
+    stray: whether some of it comes another way than PE 0's output.
+    """
     if me:
-        comm.send(statement, dest=0, tag=TAG)
+        comm.send((statement, stray), dest=0, tag=TAG)
         return
     for pe in range(1, n_pes):
-        while _receive(comm, pe) < statement:
-            pass  # of a statement whose end Ctrl-C did not let PE 0 wait for
-    time.sleep(5 * PAUSE)  # their lines come through processes of their own
+        ended = 0
+        while ended < statement:  # other messages are of statements whose end Ctrl-C did not let PE 0 wait for
+            ended, other = _receive(comm, pe)
+            stray |= other
+    if stray:
+        time.sleep(STRAY)
+
+
+def _write_straight() -> bool:
+    """Write into the FIFOs of pyshmemrun without a process between. Return whether it is on this host."""
+    folder = Path(os.environ.get("PYSHMEM_JOB_DIR", ""))
+    here = folder.is_dir() and folder.name.startswith(prefix())
+    for number, name in NAMES.items() if here else ():
+        fifo = os.open(folder / name, os.O_WRONLY)
+        os.dup2(fifo, number)
+        os.close(fifo)
+    return here
 
 
 if __name__ == "__main__":

@@ -39,6 +39,18 @@ def test_lines_run_on_all_pes_and_errors_do_not_end_the_session(start, tmp_path)
     assert "SyntaxError" in job.output
 
 
+def test_a_prompt_follows_what_all_pes_have_printed_and_waits_no_longer(start, tmp_path):
+    text = "import time; slept = set(); sleep = time.sleep; time.sleep = lambda s: slept.add(s) or sleep(s)\n"
+    text += "print('a', end=' '); print('line', me, flush=True); print('open', me, end='')\n" * 20
+    (tmp_path / "lines").write_text(text + "print(max(slept, default=0) > 0.01)\n")
+    with open(tmp_path / "lines") as lines:
+        job = start(*PYSHMEMRUN, "-n", 2, "-i", stdin=lines)
+    assert job.wait() == 0, job.errors
+    shown = [sorted(each.splitlines()) for each in job.output.split(">>> ")[2:-1]]
+    lines = [f"[{pe}] {what} {pe}" for pe in range(2) for what in ("a line", "open")]
+    assert shown == [lines] * 20 + [["[0] False", "[1] False"]]
+
+
 class Interrupted(io.StringIO):
     """A file in whose write Ctrl-C arrives, after the line."""
 
