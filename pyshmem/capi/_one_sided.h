@@ -93,7 +93,8 @@ static RARELY void iget(const char *routine, shmem_ctx_t ctx, void *dest, const 
         copy_item((char *)dest + i * own_step, (const char *)place + i * from_step, s.item);
 }
 
-/* ---- atomics: amo_<operator>_<type> returns what was there before, if `fetches` ---- */
+/* ---- atomics: amo_<operator>_<type> returns what was there before, if `fetches`; amo_nbi_... puts it into `fetch`, if
+ * the PE is far by the time of a quiet ---- */
 
 static RARELY uint64_t amo_away(const char *routine, shmem_ctx_t ctx, const void *dest, int pe, uint64_t place,
                                 uint32_t detail, uint64_t value, uint64_t cond, int fetches) {
@@ -101,7 +102,7 @@ static RARELY uint64_t amo_away(const char *routine, shmem_ctx_t ctx, const void
     if (on_gpu(dest))
         return (uint64_t)RARE("atomic", (int64_t)routine, (int64_t)dest, world_pe(routine, ctx, pe), detail,
                               (int64_t)value, (int64_t)cond, fetches);
-    complete(routine, state.calls->atomic(place, detail, value, cond, fetches ? &old : NULL), NULL);
+    complete(routine, state.calls->atomic(place, detail, value, cond, fetches ? &old : NULL, 1), NULL);
     return old;
 }
 #define AMO(OP, N, T, B)                                                                                             \
@@ -111,6 +112,16 @@ static RARELY uint64_t amo_away(const char *routine, shmem_ctx_t ctx, const void
         if (is_near(place)) return seq_##OP##_##T((B##_t *)place, value, cond);                                      \
         return value_##T((B##_t)amo_away(routine, ctx, dest, pe, place, OP_##OP * 16 + TYPE_##T, bits_##T(value),    \
                                          bits_##T(cond), fetches));                                                  \
+    }                                                                                                                \
+    static inline void amo_nbi_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, void *fetch,   \
+                                          const void *dest, T##_t value, T##_t cond, int pe) {                       \
+        uint64_t place = reach(routine, ctx, argument, dest, sizeof(T##_t), pe);                                     \
+        if (is_near(place) || on_gpu(dest))                                                                          \
+            *(T##_t *)fetch = amo_##OP##_##T(routine, ctx, argument, dest, value, cond, pe, 1);                      \
+        else                                                                                                         \
+            complete(routine,                                                                                        \
+                     state.calls->atomic(place, OP_##OP * 16 + TYPE_##T, bits_##T(value), bits_##T(cond), fetch, 0), \
+                     NULL);                                                                                          \
     }
 #define AMOS_OF_NUMBER(T, B) OF_NUMBERS(AMO, T, B)
 #define AMOS_OF_INTEGER(T, B) OF_INTEGERS(AMO, T, B)
@@ -134,7 +145,7 @@ static RARELY void put_signal_away(const char *routine, shmem_ctx_t ctx, void *d
     uint32_t detail = (uint32_t)(set ? OP_set : OP_add) * 16 + TYPE_uint64;
     complete(routine,
              nbytes ? state.calls->put_signal(place, source, nbytes, word, detail, signal)
-                    : state.calls->atomic(word, detail, signal, 0, NULL),
+                    : state.calls->atomic(word, detail, signal, 0, NULL, 0),
              NULL);
 }
 

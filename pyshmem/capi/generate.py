@@ -192,9 +192,12 @@ def _atomic(row: Row) -> str:
     target = "source" if "source" in names_ else "dest"
     value = "value" if "value" in names_ else "1" if operator == "inc" else "0"
     cond = "cond" if "cond" in names_ else "0"
-    fetches = later or not row.prototype.startswith("void")
-    call = f'amo_{operator.replace("inc", "add")}_K(R, "{target}", {target}, {value}, {cond}, pe, {int(fetches)});'
-    return "*fetch = " + call if later else "return " + call if fetches else call
+    operator = operator.replace("inc", "add")
+    if later:
+        return f'amo_nbi_{operator}_K(R, "{target}", fetch, {target}, {value}, {cond}, pe);'
+    fetches = not row.prototype.startswith("void")
+    call = f'amo_{operator}_K(R, "{target}", {target}, {value}, {cond}, pe, {int(fetches)});'
+    return "return " + call if fetches else call
 
 
 def _several(row: Row, which: str, vector: bool) -> str:

@@ -121,17 +121,18 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
     return link_leave(l, failed) || link_await(l, first, last) ? l : NULL;
 }
 
-/* Performs an atomic. old: where its previous value goes; NULL for an atomic that fetches nothing, which quiet
- * completes. */
-static link_t *far_atomic(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, uint64_t *old) {
+/* Performs an atomic. old: where its previous value goes, a uint64_t or, without `wait`, a word of its type; NULL for
+ * an atomic that fetches nothing. Without `wait` quiet completes it. */
+static link_t *far_atomic(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, void *old, int wait) {
     link_t *l = link_to(place);
     if (link_enter(l)) return l;
     request_t r = {
         .op = old ? FETCH : UPDATE, .detail = detail, .offset = offset_of(place), .value = value, .cond = cond};
-    int failed = old && expect(l, (expected_t){.seq = l->sent + 1, .value = old});
+    int failed =
+        old && expect(l, (expected_t){.seq = l->sent + 1, .value = old, .item = wait ? 8 : appliers[detail % 16].item});
     failed = failed || request(l, &r, NULL, 0);
     uint64_t number = l->sent;
-    return link_leave(l, failed) || (old && link_await(l, number, number)) ? l : NULL;
+    return link_leave(l, failed) || (wait && old && link_await(l, number, number)) ? l : NULL;
 }
 
 /* Whether a put goes by the fabric although a request follows it: up to CHUNK bytes travel with the request. */
@@ -147,7 +148,7 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
     request_t update = {.op = UPDATE, .detail = detail, .offset = offset_of(word), .value = value};
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&update, sizeof update}};
     int skipped = apart ? 2 : 0;
-    l->sent += apart ? 1 : 2;
+    l->due = l->sent += apart ? 1 : 2;
     update.asks = l->asked <= l->executed;
     if (update.asks) l->asked = l->sent;
     link_t *failed = link_leave(l, link_write(l, v + skipped, 3 - skipped));
@@ -155,7 +156,7 @@ static link_t *far_put_signal(uint64_t place, const char *source, uint64_t nbyte
 }
 
 /* Puts, and by the same message then stores an epoch into a word of an area, see post in _barriers.h. nbytes may be 0.
- */
+ * The target waits for both, so quiet need not. */
 static link_t *far_post(uint64_t place, const char *source, uint64_t nbytes, uint64_t word, uint64_t epoch,
                         uint64_t asleep) {
     link_t *l = link_to(word);
@@ -178,9 +179,9 @@ static link_t *complete_links(link_t **links, int n) {
             if (pthread_mutex_lock(&l->lock)) return l;
             request_t flush = {.op = FLUSH};
             uint64_t asked = l->asked;
-            int failed = l->error != 0;
-            if (!failed && !wait && asked < l->sent) failed = request(l, &flush, NULL, 0);
-            if (link_leave(l, failed) || (wait && link_await(l, UINT64_MAX, asked))) return l;
+            int failed = l->error != 0, waits = wait && l->executed < l->due;
+            if (!failed && !wait && asked < l->due) failed = request(l, &flush, NULL, 0);
+            if (link_leave(l, failed) || (waits && link_await(l, UINT64_MAX, asked))) return l;
         }
     return NULL;
 }
@@ -276,7 +277,8 @@ static link_t *fabric_trial(uint64_t place, uint64_t ms, uint64_t value, uint64_
     uint64_t found = 0, number;
     request_t hold = {.op = HOLD, .offset = offset_of(place), .value = ms};
     if (link_enter(l)) return l;
-    int failed = expect(l, (expected_t){.seq = l->sent + 1, .value = &found}) || request(l, &hold, NULL, 0);
+    int failed =
+        expect(l, (expected_t){.seq = l->sent + 1, .value = (char *)&found, .item = 8}) || request(l, &hold, NULL, 0);
     number = l->sent;
     if (link_leave(l, failed)) return l;
     usleep((useconds_t)ms * 250); /* now it stands still */
@@ -343,7 +345,7 @@ FAR_METHOD(far_quiet_pe, "pe_quiet", 1, a[0] < (uint64_t)far->n_pes ? quiet_pe(a
         if ((n > 2 && !to_##T(args[2], &first)) || (n > 3 && !to_##T(args[3], &second))) return NULL;            \
         begin_call();                                                                                            \
         link_t *failed = far_atomic(place, (uint32_t)operator * 16 + TYPE_##T, bits_##T(n > 3 ? second : first), \
-                                    bits_##T(first), fetches ? &old : NULL);                                     \
+                                    bits_##T(first), fetches ? &old : NULL, 1);                                  \
         PyObject *done = far_result(caller.released, failed, "atomic");                                          \
         if (!done || !fetches) return done;                                                                      \
         Py_DECREF(done);                                                                                         \

@@ -29,7 +29,7 @@ typedef struct {
     int (*get)(void *dest, uint64_t place, uint64_t nbytes, int wait);
     int (*put_strided)(uint64_t place, const void *source, uint64_t step, uint64_t own, uint64_t item, uint64_t count);
     int (*get_strided)(void *dest, uint64_t place, uint64_t own, uint64_t step, uint64_t item, uint64_t count);
-    int (*atomic)(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, uint64_t *old);
+    int (*atomic)(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, void *old, int wait);
     int (*put_signal)(uint64_t place, const void *source, uint64_t nbytes, uint64_t word, uint32_t detail,
                       uint64_t value);
     int (*quiet)(void);

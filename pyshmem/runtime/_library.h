@@ -72,8 +72,8 @@ static int library_put_strided(uint64_t place, const void *source, uint64_t step
 static int library_get_strided(void *dest, uint64_t place, uint64_t own, uint64_t step, uint64_t item, uint64_t count) {
     return outcome(far_get_strided(dest, place, own, step, item, count));
 }
-static int library_atomic(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, uint64_t *old) {
-    return outcome(far_atomic(place, detail, value, cond, old));
+static int library_atomic(uint64_t place, uint32_t detail, uint64_t value, uint64_t cond, void *old, int wait) {
+    return outcome(far_atomic(place, detail, value, cond, old, wait));
 }
 static int library_put_signal(uint64_t place, const void *source, uint64_t nbytes, uint64_t word, uint32_t detail,
                               uint64_t value) {

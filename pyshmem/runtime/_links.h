@@ -50,13 +50,13 @@ typedef struct {
     uint64_t executed, value, nbytes;
 } reply_t; /* nbytes follow */
 
-/* An expected reply with data or with a value, for which request number `seq` has asked. dest, value: NULL if the call
- * that waited has ended. */
+/* An expected reply with data, or with a value of which `item` bytes are wanted, for which request number `seq` has
+ * asked. dest, value: NULL if the call that waited has ended. */
 typedef struct {
     uint64_t seq, nbytes;
     char *dest;
-    uint64_t step, item, *value;
-    char *packed;
+    uint64_t step, item;
+    char *value, *packed;
 } expected_t;
 
 /* The bytes of a connection in messages of a fabric (_wires.h). on: whether they go this way. Counts of messages: sent,
@@ -72,8 +72,9 @@ typedef struct {
     pthread_mutex_t lock;
     int pe, error; /* error: the errno that ended the connection, or 0 */
     int fd;        /* of the connection, since the first request; or -1 */
-    /* numbers of requests: the last one sent; the last for which a reply was asked; the last known to be executed */
-    uint64_t sent, asked, executed;
+    /* numbers of requests: the last one sent; the last that quiet completes, which are all but the messages of
+     * barriers; the last for which a reply was asked; the last known to be executed */
+    uint64_t sent, due, asked, executed;
     expected_t *queue;
     uint64_t first, count, room; /* the queue is a ring */
     char *into;                  /* where the rest of a reply goes */
@@ -222,7 +223,7 @@ static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, ui
         return 0;
     }
     if (reply->nbytes != e->nbytes) return link_fail(l, EPROTO);
-    if (e->value) *e->value = reply->value;
+    if (e->value) copy_bytes(e->value, (const char *)&reply->value, e->item);
     char *to = e->packed ? e->packed : e->dest;
     uint64_t now = here < e->nbytes ? here : e->nbytes;
     copy_bytes(to, data, now);
@@ -458,6 +459,7 @@ static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
      * completed. */
     if (r->op != GET && r->op != GET_STRIDED && r->op != FETCH) r->asks = r->op == FLUSH || l->asked <= l->executed;
     l->sent++;
+    if (r->op != FLUSH) l->due = l->sent;
     if (r->asks || r->op == GET || r->op == GET_STRIDED || r->op == FETCH) l->asked = l->sent;
     return link_write(l, v, nbytes ? 2 : 1);
 }

@@ -72,8 +72,8 @@ static link_t *perform_request(slot_t *s) {
     case PUT: return far_put(s->place, data, s->nbytes);
     case PUT_STRIDED: return far_put_strided(s->place, data, s->value, s->detail, s->detail, s->nbytes / s->detail);
     case GET_STRIDED: return far_get_strided(data, s->place, s->detail, s->value, s->detail, s->nbytes / s->detail);
-    case UPDATE: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, NULL);
-    case FETCH: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, &s->result);
+    case UPDATE: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, NULL, 0);
+    case FETCH: return far_atomic(s->place, (uint32_t)s->detail, s->value, s->cond, &s->result, 1);
     default: return far_quiet();
     }
 }

@@ -68,6 +68,11 @@ def test_a_call_of_each_kind_does_what_the_specification_says(n, environment, tm
     assert (status, sorted(out.split("\n"))[1:]) == (0, [f"PE {pe} of {n}: all families" for pe in range(n)]), err
 
 
+def test_a_non_blocking_fetching_atomic_does_not_wait_for_its_far_target(tmp_path):
+    environment = {"PYSHMEM_NODE_SIZE": "1", "PYSHMEM_FAR": "tcp", "PYSHMEM_WAIT_TIMEOUT": "60"}
+    assert run("later", 2, tmp_path, environment)[:2] == (0, "later\n")
+
+
 # Lets the library take the CPU heap for GPU memory, in debug mode: there is no shorter way to an address then.
 AS_GPU = """
 import atexit

@@ -71,6 +71,29 @@ def test_a_handler_ends_a_call_that_waits_and_what_comes_later_for_it_is_dropped
     assert dest.tobytes() == bytes(16) + b"in time!"
 
 
+def barrier(played):
+    """A barrier of PEs 0 and 1, which PE 1 has entered first."""
+    area, flag = played.service.base, 11 * 64  # the first flag between nodes
+    played.service.words[flag // 8] += 1
+    numbers = (np.array(each, np.int64).tobytes() for each in ([0, PLACE - area], [0, 1], [0, 1], [0]))
+    _native.sync((area, 0, 0, 2, *numbers), 20.0, 50)
+
+
+def test_quiet_waits_for_a_put_and_not_for_the_messages_of_barriers(played):
+    barrier(played)
+    _native.far_quiet()  # nobody answers
+    _native.far_put(PLACE + 8192, played.service.base, 8)  # request number 5
+    barrier(played)
+    ended = []
+    quiet = threading.Thread(target=lambda: ended.append(_native.far_quiet()))
+    quiet.start()
+    quiet.join(0.05)
+    assert not ended
+    played.socket.sendall(REPLY.pack(5, 0, 0))
+    quiet.join(SECONDS)
+    assert ended
+
+
 def test_a_call_that_is_ended_in_the_middle_of_its_data_writes_no_more_of_them(played, alarm):
     dest = np.zeros(100_000, np.uint8)
     played.socket.sendall(REPLY.pack(3, 0, 100_000) + b"x" * 50_000)
