@@ -1,5 +1,6 @@
 """Tests do not depend on how they were started: this runs before all other code of the tests, and before pyshmem."""
 
+import gc
 import os
 import signal
 
@@ -19,3 +20,9 @@ except OSError:
     os.open(os.devnull, os.O_RDONLY)
 forget(*SETTINGS)
 os.environ["PYSHMEM_CONFIG"] = ""  # no defaults of the site
+
+
+def pytest_collection_finish():
+    """Python's collections during tests do not look at what is imported by now: torch alone would take a third of their time."""
+    gc.collect()
+    gc.freeze()
