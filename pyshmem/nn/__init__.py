@@ -8,26 +8,35 @@ team's PEs, and each PE has the whole gradient of what is not divided.
 | --- | --- |
 | Linear | ColumnParallelLinear, then RowParallelLinear; SequenceParallelLinear has all of it on each PE |
 | RMSNorm, LayerNorm, Embedding | SequenceParallelRMSNorm, SequenceParallelLayerNorm, SequenceParallelEmbedding |
-| Attention, Experts of this module | the same, with a team |
+| Attention, Experts of this module | the same, with a team; ContextParallelAttention divides tokens in place of heads |
 
-parallelize(model, plan) replaces the layers of a model; gather_state_dict and scatter_state_dict save and load whole models.
+parallelize(model, plan) replaces the layers of a model; gather_state_dict and scatter_state_dict save and load whole models,
+gather_optimizer_state_dict and scatter_optimizer_state_dict what optimizers keep for them.
 """
 
-from pyshmem.nn.attention import Attention
+from pyshmem.nn.attention import Attention, ContextParallelAttention
 from pyshmem.nn.experts import Experts
 from pyshmem.nn.linear import ColumnParallelLinear, RowParallelLinear
-from pyshmem.nn.parallelize import columns, divided, parallelize, rows, whole
+from pyshmem.nn.parallelize import columns, context, divided, parallelize, rows, whole
 from pyshmem.nn.replicated import (
     SequenceParallelEmbedding,
     SequenceParallelLayerNorm,
     SequenceParallelLinear,
     SequenceParallelRMSNorm,
 )
-from pyshmem.nn.state import GradScaler, clip_grad_norm_, gather_state_dict, scatter_state_dict
+from pyshmem.nn.state import (
+    GradScaler,
+    clip_grad_norm_,
+    gather_optimizer_state_dict,
+    gather_state_dict,
+    scatter_optimizer_state_dict,
+    scatter_state_dict,
+)
 
 __all__ = [
     "Attention",
     "ColumnParallelLinear",
+    "ContextParallelAttention",
     "Experts",
     "GradScaler",
     "RowParallelLinear",
@@ -37,10 +46,13 @@ __all__ = [
     "SequenceParallelRMSNorm",
     "clip_grad_norm_",
     "columns",
+    "context",
     "divided",
+    "gather_optimizer_state_dict",
     "gather_state_dict",
     "parallelize",
     "rows",
+    "scatter_optimizer_state_dict",
     "scatter_state_dict",
     "whole",
 ]

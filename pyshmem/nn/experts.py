@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyshmem.nn import grouped
 from pyshmem.nn.cuts import Cut, share
 from pyshmem.nn.linear import take
 from pyshmem.nn.replicated import summed
 from pyshmem.ops import torch as tp
+from pyshmem.ops.autocast import lowered
 
 
 class Experts(torch.nn.Module):
@@ -53,22 +55,20 @@ class Experts(torch.nn.Module):
 
     def _here(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         order = chosen.flatten().argsort(stable=True)
-        counts = torch.bincount(chosen.flatten(), minlength=self.experts)
-        made = self._make(x[order // self.top], counts.cumsum(0).tolist())
+        experts = torch.arange(self.experts + 1, device=x.device)
+        offsets = torch.searchsorted(chosen.flatten()[order], experts, out_int32=True)
+        made = self._make(x[order // self.top], offsets)
         return torch.zeros_like(x).index_add(0, order // self.top, made * weights.flatten()[order, None].to(made.dtype))
 
     def _over_pes(self, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
         options: Any = {"team": self.team}
         rows, _, offsets, *routing = tp.moe_dispatch(x, chosen, weights, self.experts, **options)
-        ends = offsets.tolist()
-        made = self._make(rows[: ends[-1]], ends[1:])
-        made = torch.cat([made, made.new_zeros(len(rows) - len(made), made.shape[1])])
+        made = self._make(rows, offsets)
         return tp.moe_combine(made, [x, chosen, weights], routing, self.experts, **options)  # type: ignore[no-any-return]
 
-    def _make(self, rows: Tensor, ends: list[int]) -> Tensor:
-        """Return what experts make of rows that are in their order. ends: where those of each end."""
-        parts = [
-            functional.relu(rows[first:last] @ self.up[j]).square() @ self.down[j]
-            for j, (first, last) in enumerate(zip([0, *ends], ends, strict=False))
-        ]
-        return torch.cat(parts).to(rows.dtype)  # not that of autocast: sums are of what the layer was given
+    def _make(self, rows: Tensor, offsets: Tensor) -> Tensor:
+        """Return what experts make of rows that are in their order. offsets: where those of each begin."""
+        given, up, down = lowered(rows, self.up, self.down)
+        hidden = functional.relu(grouped.rows_by_group(given, up, offsets)).square()
+        made = grouped.rows_by_group(hidden.to(down.dtype), down, offsets)
+        return made.to(rows.dtype)  # not that of autocast: sums are of what the layer was given

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from pyshmem.nn import replicated
-from pyshmem.nn.attention import Attention
+from pyshmem.nn.attention import Attention, ContextParallelAttention
 from pyshmem.nn.experts import Experts
 from pyshmem.nn.linear import ColumnParallelLinear, RowParallelLinear
+from pyshmem.ops.attention.segments import Order
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 Step = Callable[[torch.nn.Module, str], torch.nn.Module]  # of a module and the name of a team
@@ -28,8 +29,8 @@ _DIVIDED = {Attention: Attention, Experts: Experts}
 def parallelize(model: torch.nn.Module, plan: Mapping[str, Step], team: str = "world") -> torch.nn.Module:
     """Replace layers of ``model`` by their shares on this PE, and return it. All PEs have the same model before.
 
-    plan: by patterns of layers' names, as in fnmatch, what becomes of them: columns(parts), rows, whole or divided.
-        Layers that no pattern matches stay as they are.
+    plan: by patterns of layers' names, as in fnmatch, what becomes of them: columns(parts), rows, whole, divided or
+        context(order). Layers that no pattern matches stay as they are.
     team: the name of a team, as in ops.torch.
     Errors: ArgumentError for a pattern that no layer matches, and for a layer that cannot be replaced so.
     """
@@ -62,6 +63,11 @@ def whole(module: torch.nn.Module, team: str) -> torch.nn.Module:
 def divided(module: torch.nn.Module, team: str) -> torch.nn.Module:
     """Divide the heads of an Attention, or the experts of an Experts."""
     return _by_type(_DIVIDED, module).of(module, team)  # type: ignore[no-any-return]
+
+
+def context(order: Order = "contiguous") -> Step:
+    """Return the step that divides the tokens of an Attention, in this order, and keeps all of its heads."""
+    return lambda module, team: ContextParallelAttention.of(_by_type({Attention: module}, module), team, order)
 
 
 def _by_type(table: Mapping[type, Any], module: torch.nn.Module) -> Any:

@@ -19,9 +19,12 @@ class _Summed(torch.autograd.Function):
     """A parameter itself; its gradient is the sum over all PEs of the team."""
 
     @staticmethod
-    def forward(ctx: Any, parameter: Tensor, team: str) -> Tensor:
-        ctx.team = team
+    def forward(parameter: Tensor, team: str) -> Tensor:
         return parameter.view_as(parameter)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, str], output: Tensor) -> None:
+        ctx.team = inputs[1]
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -36,15 +36,67 @@ def scatter_state_dict(model: torch.nn.Module, state: Mapping[str, Any], strict:
     for name, (cut, team) in cuts.items():
         if name not in state:
             continue
-        me, n = place_in("scatter_state_dict", team)
-        wanted = list(own[name].shape)
-        wanted[cut.dim] *= n
-        if list(state[name].shape) != wanted:
-            refuse(
-                ArgumentError, "scatter_state_dict", f"state, {name}", f"{tuple(state[name].shape)}", f"{tuple(wanted)}"
-            )
-        taken[name] = cut.take(state[name], me, n)
+        wanted, given = _whole_shape(own[name], cut, team), tuple(state[name].shape)
+        if given != wanted:
+            refuse(ArgumentError, "scatter_state_dict", f"state, {name}", f"{given}", f"{wanted}")
+        taken[name] = cut.take(state[name], *place_in("scatter_state_dict", team))
     return model.load_state_dict(taken, strict=strict)
+
+
+def gather_optimizer_state_dict(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return the state_dict of an optimizer of the model without division: all PEs get all of what it keeps, a copy.
+
+    Errors: ArgumentError for what is kept of a divided parameter in another shape than its own.
+    Order: collective over the teams of the layers.
+    """
+
+    name = "gather_optimizer_state_dict"
+    return _of_optimizer(name, model, optimizer, optimizer.state_dict(), _gathered, shared=False)
+
+
+def scatter_optimizer_state_dict(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any]
+) -> None:
+    """Load the state of an optimizer of the model without division: each PE takes its share.
+
+    state: as gather_optimizer_state_dict returns it, on any number of PEs, or that of an optimizer of the whole model. Its
+    parameters are in the order of this optimizer.
+    Errors: ArgumentError for what is kept of a divided parameter in another shape than its own.
+    """
+    name = "scatter_optimizer_state_dict"
+
+    def own(each: Tensor, cut: Cut, team: str) -> Tensor:
+        return cut.take(each, *place_in(name, team))
+
+    optimizer.load_state_dict(_of_optimizer(name, model, optimizer, state, own, shared=True))
+
+
+def _of_optimizer(
+    routine: str, model: torch.nn.Module, optimizer: torch.optim.Optimizer, state: Mapping[str, Any],
+    change: Callable[[Tensor, Cut, str], Tensor], shared: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Return ``state`` with what it keeps of each divided parameter changed. shared: it is that of the whole model."""
+    cuts = {id(model.get_parameter(name)): (name, *each) for name, each in cuts_of(model).items()}
+    order = [each for group in optimizer.param_groups for each in group["params"]]
+    found = {}
+    for number, kept in sorted(state["state"].items()):
+        found[number] = {key: each.clone() if isinstance(each, Tensor) else each for key, each in kept.items()}
+        name, *cut = cuts.get(id(order[number]), (None,))
+        for key, each in kept.items():
+            if name is None or not isinstance(each, Tensor) or not each.dim():
+                continue
+            wanted = _whole_shape(order[number], *cut) if shared else tuple(order[number].shape)
+            if tuple(each.shape) != wanted:
+                refuse(ArgumentError, routine, f"{key} of {name}", f"{tuple(each.shape)}", f"{wanted}")
+            found[number][key] = change(each, *cut)
+    return {**state, "state": found}
+
+
+def _whole_shape(own: Tensor, cut: Cut, team: str) -> tuple[int, ...]:
+    """Return the shape of a parameter of which this PE has a share."""
+    shape = list(own.shape)
+    shape[cut.dim] *= place_in("scatter_state_dict", team)[1]
+    return tuple(shape)
 
 
 def clip_grad_norm_(model: torch.nn.Module, max_norm: float, team: str = "world") -> Tensor:

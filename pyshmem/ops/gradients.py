@@ -41,11 +41,13 @@ def differentiable(
 
 class _Differentiable(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, perform: Callable[..., Any], formula: Formula, kept: Kept | None, *operands: Any) -> Any:
-        found = perform(*operands)
-        ctx.formula = formula
-        ctx.save_for_backward(*(operands if kept is None else kept(operands, found)))
-        return found
+    def forward(perform: Callable[..., Any], formula: Formula, kept: Kept | None, *operands: Any) -> Any:
+        return perform(*operands)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        _, ctx.formula, kept, *operands = inputs
+        ctx.save_for_backward(*(operands if kept is None else kept(tuple(operands), output)))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:

@@ -129,10 +129,10 @@ OPERATORS = {each.__name__: each for each in (gather_rows, reduce_scatter_rows, 
 
 
 class OnTeam:
-    """Calls these operators by their names on a team, as the formulas of gradients do."""
+    """Calls these operators by their names on a team, as formulas of gradients do. after: for compilers, see ops.torch."""
 
     def __init__(self, team: Team) -> None:
         self.team = team
 
-    def __call__(self, name: str, *operands: Any, **options: Any) -> torch.Tensor:
+    def __call__(self, name: str, *operands: Any, after: Any = None, **options: Any) -> torch.Tensor:
         return OPERATORS[name](*operands, team=self.team, **options)

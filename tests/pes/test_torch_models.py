@@ -1,5 +1,7 @@
 """The operators of models as operators of torch: norms, attention and experts in one graph, in 8 bits too."""
 
+from functools import partial
+
 import pytest
 import torch
 from torch_graphs import backends, compiled, near, numbers
@@ -126,3 +128,28 @@ def test_rows_of_8_bits_go_to_experts_with_their_scales_in_one_graph(backend, me
     assert ((found.double() - given.to(torch.float64) * weights.sum(1).double()[:, None]).norm() / found.norm()) < 1e-2
     assert torch.equal(offsets, ops.moe_dispatch(given, indices, weights, experts).offsets)
     assert any("scaled_moe_dispatch" in each for each in seen)
+
+
+def test_autocast_makes_norms_float32_and_attention_of_its_type(me, npes):
+    """As torch's own, whether compiled or not: float64 stays, and gradients have the types of operands."""
+    x, weight, cache = numbers(me, (npes, 32)), numbers(50, (32,)), numbers(60 + me, (1, 3, 1, 16))
+    every, kept = torch.stack([numbers(pe, (npes, 32)).bfloat16() for pe in range(npes)]).float().sum(0), x[:1].clone()
+
+    def step(module, x, q):
+        made, sums = module.all_reduce_rms_norm(x.bfloat16(), torch.ones_like(x), weight)
+        shared, _ = module.reduce_scatter_rms_norm(x=x.bfloat16(), residual=kept, weight=weight.bfloat16())
+        return made, sums, shared, module.attention(q, k=cache.bfloat16(), v=cache)
+
+    for call in (partial(step, ops), partial(step, tp), compiled(partial(step, tp), "aot_eager", [])):
+        given, q = (each.clone().requires_grad_() for each in (x, cache))
+        with torch.autocast(here().type, dtype=torch.bfloat16):
+            found = call(given, q)
+        assert [each.dtype for each in found] == [torch.float32] * 3 + [torch.bfloat16]
+        near(found[1].detach(), every.double() + 1)
+        sum(each.sum() for each in found).backward()
+        assert given.grad.dtype is q.grad.dtype is torch.float32
+    with torch.autocast(here().type, dtype=torch.bfloat16), torch.no_grad():
+        assert ops.flash_decode(cache[:, 0], cache, cache).dtype is torch.bfloat16
+        assert tp.flash_decode(cache[:, 0], cache, cache).dtype is torch.bfloat16
+        assert ops.attention(*[cache.double()] * 3).dtype is torch.float64
+        assert tp.all_reduce_rms_norm(x.double(), x.double(), weight.double())[0].dtype is torch.float64

@@ -1,9 +1,13 @@
 """What tests of torch's compilers share: the backends, numbers that any PE can make, and a function in one graph."""
 
 import shutil
+from functools import partial
 
 import pytest
 import torch
+from functorch.compile import min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.backends.debugging import boxed_nop
 
 import pyshmem as shmem
 from support import here
@@ -30,7 +34,30 @@ def compiled(function, backend, seen):
             pytest.skip("each PE compiles C++: it runs on 1 and 2 PEs")
 
     def noting(graph, examples):
-        seen.extend(str(node.target) for node in graph.graph.nodes if "pyshmem" in str(node.target))
-        return torch._dynamo.backends.registry.lookup_backend(backend)(graph, examples)
+        called = operators_of(graph.graph.nodes)
+        seen.extend(called)
+        if backend != "aot_eager":
+            return torch._dynamo.backends.registry.lookup_backend(backend)(graph, examples)
+        return aot_autograd(
+            fw_compiler=boxed_nop, partition_fn=partial(partition, called), keep_inference_input_mutations=True
+        )(graph, examples)
 
     return torch.compile(function, fullgraph=True, backend=noting)
+
+
+def partition(called, joint, *operands, **options):
+    """As aot_eager does. What a backward calls depends on its gradients: else PEs may call it in the forward pass, or not.
+
+    called: the operators of the forward pass.
+    """
+    late = set()
+    for node in joint.graph.nodes:
+        if str(node.target).startswith("tangents") or late.intersection(node.all_input_nodes):
+            late.add(node)
+    assert sorted(operators_of(node for node in joint.graph.nodes if node not in late)) == sorted(called)
+    return min_cut_rematerialization_partition(joint, *operands, **options)
+
+
+def operators_of(nodes):
+    """The names of the operators among nodes of a graph."""
+    return [str(node.target).removesuffix(".default") for node in nodes if "pyshmem" in str(node.target)]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pyshmem.host.teams import Team
-from pyshmem.ops import plans
+from pyshmem.ops import autocast, plans
 from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.attention.decode_kernels import Operands
 from pyshmem.ops.attention.decode_schedules import SCHEDULES, Schedule
@@ -50,6 +50,8 @@ def flash_decode(
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    if autocast.enabled() and out is None:
+        q, k, v = autocast.lowered(q, k, v)
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
     kinds = described(*given)

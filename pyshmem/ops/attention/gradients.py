@@ -32,7 +32,7 @@ def gradients_of(
     """
     again = torch.is_grad_enabled()  # gradients of gradients are wanted
     q, k, v = saved
-    whole = [q, *(_gather(perform, each, options) for each in (k, v))]
+    whole = [q, *(_gather(perform, each, gradient, options) for each in (k, v))]
     if not again:
         whole = [each.detach().requires_grad_() for each in whole]
     twice = sdpa_kernel(SDPBackend.MATH) if again else nullcontext()  # torch's others have no second gradients
@@ -74,8 +74,8 @@ def _mask(queries: torch.Tensor, seen: int) -> Any:
     return queries.new_ones(count, seen, dtype=torch.bool).tril(seen - count)  # while a compiler traces
 
 
-def _gather(perform: Any, array: torch.Tensor, options: Options) -> torch.Tensor:
-    """Return the keys or values of the whole sequence. array: this PE's, (batch, tokens, heads, dim)."""
+def _gather(perform: Any, array: torch.Tensor, after: torch.Tensor | None, options: Options) -> torch.Tensor:
+    """Return the keys or values of the whole sequence, behind ``after``. array: this PE's, (batch, tokens, heads, dim)."""
     n = perform.team.size
     batch, tokens, heads, dim = array.shape
     rows = array.transpose(0, 1).reshape(tokens, batch * heads * dim)
@@ -83,7 +83,8 @@ def _gather(perform: Any, array: torch.Tensor, options: Options) -> torch.Tensor
     if missing:
         rows = torch.cat([rows, rows.new_zeros(missing, rows.shape[1])])
     places = _places(len(rows), n, options, rows.device)
-    return perform("gather_rows", rows).index_select(0, places).view(options.size, batch, heads, dim).transpose(0, 1)
+    every = perform("gather_rows", rows, after=after)
+    return every.index_select(0, places).view(options.size, batch, heads, dim).transpose(0, 1)
 
 
 def _scatter(perform: Any, gradient: torch.Tensor, shape: torch.Size, options: Options) -> torch.Tensor:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team
-from pyshmem.ops import plans
+from pyshmem.ops import autocast, plans
 from pyshmem.ops.attention import segments
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.gradients import Options, gradients_of
@@ -49,6 +49,8 @@ def attention(
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
+    if autocast.enabled() and out is None:
+        q, k, v = autocast.lowered(q, k, v)
     if recorded(q, k, v):
         for name, value in (("out", out), ("reuse", reuse or None)):
             if value is not None:

@@ -51,7 +51,7 @@ def _to_entries(perform: Any, found: torch.Tensor, indices: torch.Tensor, expert
     local, room, top = experts // n, len(found) // n, found.shape[1]
     padded = torch.full((room, top), -1, dtype=torch.int32, device=found.device)
     padded[: len(indices)] = indices
-    expert = perform("gather_rows", padded) - me * local
+    expert = perform("gather_rows", padded, after=found) - me * local
     order = torch.where((expert >= 0) & (expert < local), expert, local).argsort(dim=1, stable=True)
     spread = torch.zeros_like(found).scatter(1, order, found)
     return perform("reduce_scatter_rows", spread)[: len(indices)]  # type: ignore[no-any-return]

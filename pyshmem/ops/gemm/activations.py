@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pyshmem.ops import autocast
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 DIVIDED = ("all_gather_gemm", "gemm_all_gather", "gemm_reduce_scatter")  # whose rows, of a or of the result, PEs share
@@ -20,7 +21,7 @@ def apply(a: Any, b: Any) -> bool:
         return False
     if a.dim() > 2:
         return True
-    return torch._C._is_any_autocast_enabled() and any(map(is_not, cast(a, b), (a, b)))
+    return autocast.enabled() and any(map(is_not, autocast.lowered(a, b), (a, b)))
 
 
 def as_matmul(
@@ -33,7 +34,7 @@ def as_matmul(
     call, which has to be None where they share rows.
     Errors: ArgumentError if D of a reduce-scatter is no multiple of ``n_pes``.
     """
-    a, b = cast(a, b)
+    a, b = autocast.lowered(a, b)
     if a.dim() < 3:
         return multiply(a, b)
     scattered = operator == "gemm_reduce_scatter"
@@ -45,13 +46,3 @@ def as_matmul(
     found = multiply(a.flatten(0, -2), b)
     inner = a.shape[1:-1]
     return found.view(found.shape[0] // max(math.prod(inner), 1), *inner, found.shape[1])
-
-
-def cast(*arrays: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return arrays in the type that torch's autocast has for products. Those of float64 and of 8 bits stay as they are."""
-    kind = arrays[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return arrays
-    dtype = torch.get_autocast_dtype(kind)
-    eligible = (torch.float32, torch.float16, torch.bfloat16)
-    return tuple(each.to(dtype) if each.dtype in eligible else each for each in arrays)

@@ -30,7 +30,7 @@ def _all_gather_gemm(
 ) -> Gradients:
     a, b = operands
     to_a = perform("gemm_reduce_scatter", gradient, b.T, size=options.columns) if needed[0] else None
-    return to_a, perform("gather_rows", a, options.size).T @ gradient if needed[1] else None
+    return to_a, perform("gather_rows", a, options.size, after=gradient).T @ gradient if needed[1] else None
 
 
 def _gemm_reduce_scatter(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from pyshmem.host.teams import Team
-from pyshmem.ops import plans
+from pyshmem.ops import autocast, plans
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import Gradient, recorded
 from pyshmem.ops.machine import machine
@@ -52,6 +52,8 @@ def all_reduce_rms_norm(
     Spec: none.
     """
     require_meaning(NAME, WAY, gradient)
+    if autocast.enabled() and out is None:
+        x, residual, weight = autocast.widened(x, residual, weight)
     if recorded(x, residual, weight):
         plain = partial(all_reduce_rms_norm, eps=eps, team=team, schedule=schedule)
         unable = {"out": out, "residual_out": residual_out, "out_dtype": out_dtype, "reuse": reuse}

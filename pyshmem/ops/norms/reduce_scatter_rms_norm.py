@@ -15,7 +15,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
-from pyshmem.ops import plans
+from pyshmem.ops import autocast, plans
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import Gradient, recorded
 from pyshmem.ops.machine import machine
@@ -62,6 +62,8 @@ def _operator(name: str, **text: str) -> _Norm:
         gradient: Gradient = "partial",
     ) -> norm.Results:  # fmt: skip
         require_meaning(name, WAYS[name], gradient)
+        if autocast.enabled() and out is None:
+            x, residual, weight = autocast.widened(x, residual, weight)
         if recorded(x, residual, weight):
             plain = partial(call, eps=eps, team=team, schedule=schedule)
             unable = {"out": out, "residual_out": residual_out, "out_dtype": out_dtype, "reuse": reuse}

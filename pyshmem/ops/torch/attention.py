@@ -8,10 +8,11 @@ from torch.library import register_autograd, register_fake
 
 from pyshmem.ops.attention import decode, prefill
 from pyshmem.ops.attention.gradients import gradients_of
+from pyshmem.ops.autocast import lowered
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
 
 
-@operator()
+@operator(cast=lowered)
 def flash_decode(
     q: Tensor, k: Tensor, v: Tensor, lengths: Tensor | None = None, scale: float | None = None,
     block_table: Tensor | None = None, *, schedule: str = "auto", team: str = WORLD,
@@ -26,7 +27,7 @@ def _(q, k, v, lengths=None, scale=None, block_table=None, *, schedule="auto", t
     return torch.empty_like(q)
 
 
-@operator()
+@operator(cast=lowered)
 def attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, *, size: int | None = None,
     order: str = "contiguous", schedule: str = "auto", team: str = WORLD,

@@ -139,11 +139,13 @@ def barrier_on_stream(*, team: str = WORLD) -> None:
 
 
 @operator()
-def gather_rows(a: Tensor, size: int | None = None, *, team: str = WORLD) -> Tensor:
+def gather_rows(a: Tensor, size: int | None = None, after: Tensor | None = None, *, team: str = WORLD) -> Tensor:
     """Return the rows of ``a`` of all PEs of the team, in a new tensor. Collective over the team.
 
     a: this PE's rows, a matrix of any dtype, not necessarily symmetric.
     size: the number of all rows, where the team does not divide it: the first PEs have one more.
+    after: a tensor that compilers make before, or None. Give a backward's gradient if ``a`` does not depend on it: torch's
+        partitioner may move such a call into the forward pass, on some PEs and not on others.
     """
     return rows.gather_rows(a, size, team_of("gather_rows", team))
 
@@ -161,7 +163,7 @@ def all_reduce(a: Tensor, *, team: str = WORLD) -> Tensor:
 
 
 @register_fake("pyshmem::gather_rows")
-def _(a: Tensor, size: int | None = None, *, team: str) -> Tensor:
+def _(a: Tensor, size: int | None = None, after: Tensor | None = None, *, team: str) -> Tensor:
     return a.new_empty((a.shape[0] * team_of("gather_rows", team).size if size is None else size, a.shape[1]))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
+from pyshmem.ops.autocast import widened
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.norms import all_reduce_rms_norm as whole
 from pyshmem.ops.norms import reduce_scatter_rms_norm as shared
@@ -21,7 +22,7 @@ def _numbers(rows: Tensor) -> Scaled:
     return Scaled(torch.empty_like(rows, dtype=KIND), rows.new_empty(len(rows), dtype=torch.float32))
 
 
-@operator()
+@operator(cast=widened)
 def all_reduce_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", gradient: str = "partial",
     team: str = WORLD,
@@ -31,7 +32,7 @@ def all_reduce_rms_norm(
     return whole.all_reduce_rms_norm(x, residual, weight, eps, team=team_of(whole.NAME, team), schedule=schedule)
 
 
-@operator()
+@operator(cast=widened)
 def scaled_all_reduce_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -41,7 +42,7 @@ def scaled_all_reduce_rms_norm(
     return (*made, kept)
 
 
-@operator()
+@operator(cast=widened)
 def reduce_scatter_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor]:
@@ -49,7 +50,7 @@ def reduce_scatter_rms_norm(
     return shared.reduce_scatter_rms_norm(x, residual, weight, eps, team=team_of(shared.NAME, team), schedule=schedule)
 
 
-@operator()
+@operator(cast=widened)
 def scaled_reduce_scatter_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -59,7 +60,7 @@ def scaled_reduce_scatter_rms_norm(
     return (*made, kept)
 
 
-@operator()
+@operator(cast=widened)
 def reduce_scatter_rms_norm_all_gather(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", gradient: str = "partial",
     team: str = WORLD,
@@ -71,7 +72,7 @@ def reduce_scatter_rms_norm_all_gather(
     )
 
 
-@operator()
+@operator(cast=widened)
 def scaled_reduce_scatter_rms_norm_all_gather(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor, Tensor]:

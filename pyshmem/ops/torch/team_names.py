@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any
 
 import torch
 from torch.library import custom_op
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.ops import autocast
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 WORLD = "world"
+Cast = Callable[..., tuple[Any, ...]]
 _teams: dict[str, Team] = {}
 
 
@@ -78,18 +81,25 @@ class ByHandle:
         return getattr(torch.ops.pyshmem, name)(*operands, **options, team=self._handle)
 
 
-def operator(*mutated: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def operator(*mutated: str, cast: Cast | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as operator pyshmem::<its name>. It gets ``team``, its last argument, by the handle.
 
-    mutated: the arguments that it writes. Returns the function that users call with the name of the team.
+    mutated: the arguments that it writes.  cast: what autocast makes of the first three. Returns the function that users
+    call with the name of the team.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         routine = function.__name__
         registered = custom_op(f"pyshmem::{routine}", function, mutates_args=mutated)
+        names = tuple(signature(function).parameters)
 
         @wraps(function)
         def call(*operands: Any, team: str = WORLD, **options: Any) -> Any:
+            if cast is not None and autocast.enabled() and len(operands) <= len(names):
+                options |= zip(names, operands, strict=False)
+                found = [name for name in names[:3] if name in options]
+                options |= zip(found, cast(*(options[name] for name in found)), strict=True)
+                operands = ()
             return registered(*operands, **options, team=handle_of(team, routine))
 
         return call
