@@ -7,7 +7,9 @@ Private memory is memory of the CPU, or of a mapped GPU heap.
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,30 +22,37 @@ from pyshmem.host.teams import Team
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import ATOMICS
 from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import Heap, heaps
+from pyshmem.runtime.heap import Heap
 from pyshmem.transport import routes
 
 _BY_NUMBER = {number: names for names, number in ATOMICS.items()}
 _ONE_FORM = ("set", "fetch", "swap", "compare_swap")  # the operators without a second form that fetches
+_WORD = struct.Struct("q")
+_mapped = range(0)  # the addresses of all GPU heaps that are mapped
 
 
 def ranges() -> tuple[int, int, int, int]:
     """The address and the bytes of this PE's GPU heap, and those of all that are mapped; zeros without one."""
+    global _mapped
+    _mapped = range(0)
     if not gpu.size:
         return 0, 0, 0, 0
     nbytes = gpu.stride - gpu.system_bytes if gpu.stride else gpu.size  # the room for growth
     aways = gpu.deltas.values() if gpu.stride else [0]
-    return gpu.base, nbytes, gpu.base + min(aways), max(aways) - min(aways) + nbytes
+    first, span = gpu.base + min(aways), max(aways) - min(aways) + nbytes
+    _mapped = range(first, first + span)
+    return gpu.base, nbytes, first, span
 
 
 def _heap_of(address: int) -> Heap:
-    return next((heap for heap in heaps.values() if heap.holds(address)), cpu)
+    return gpu if address in _mapped else cpu
 
 
 def _reach(routine: str, where: int, pe: int, private: int = 0) -> tuple[Any, int]:
     """The route to symmetric memory of ``pe``, with its place there. private: the address of the other side of a copy."""
-    where = cpu.unaliased(where)
     heap = _heap_of(where)
+    if heap is cpu:
+        where = cpu.unaliased(where)
     to, away = routes.route(routine, heap, pe, _heap_of(private) if private else None)
     return to, where + away
 
@@ -52,12 +61,15 @@ def text(address: int) -> str:
     return ctypes.string_at(address).decode(errors="replace")
 
 
+_name = cache(text)  # of the routine: a constant of the library
+
+
 # ---- copies: routine, symmetric side, private side, bytes, PE, whether to complete the copy ----
 
 
 def _put(a: Any) -> None:
     dest, source, nbytes, pe, wait = a[1:6]
-    to, place = _reach(text(a[0]), dest, pe, source)
+    to, place = _reach(_name(a[0]), dest, pe, source)
     if wait:
         to.put(place, source, nbytes)
         _heap_of(source).synchronize()
@@ -67,7 +79,7 @@ def _put(a: Any) -> None:
 
 def _get(a: Any) -> None:
     source, dest, nbytes, pe, wait = a[1:6]
-    to, place = _reach(text(a[0]), source, pe, dest)
+    to, place = _reach(_name(a[0]), source, pe, dest)
     if wait:
         to.get(dest, place, nbytes)
         _heap_of(dest).synchronize()
@@ -77,14 +89,14 @@ def _get(a: Any) -> None:
 
 def _put_strided(a: Any) -> None:
     dest, source, to_step, own_step, item, count, pe = a[1:8]
-    to, place = _reach(text(a[0]), dest, pe, source)
+    to, place = _reach(_name(a[0]), dest, pe, source)
     to.put_strided(place, source, to_step, own_step, item, count)
     _heap_of(source).synchronize()
 
 
 def _get_strided(a: Any) -> None:
     source, dest, own_step, from_step, item, count, pe = a[1:8]
-    to, place = _reach(text(a[0]), source, pe, dest)
+    to, place = _reach(_name(a[0]), source, pe, dest)
     to.get_strided(dest, place, own_step, from_step, item, count)
     _heap_of(dest).synchronize()
 
@@ -95,19 +107,26 @@ def _get_strided(a: Any) -> None:
 def _atomic(a: Any) -> int:
     """Arguments: routine, address, PE, number of the operator and type, value, cond, whether to return the old value."""
     dest, pe, number, value, cond, fetches = a[1:7]
+    form, dtype, kind = _form(number, fetches)
+    to, place = _reach(_name(a[0]), dest, pe)
+    given = () if form == "fetch" else (cond, value) if form == "compare_swap" else (value,)
+    old = to.atomics[form][dtype](place, *(kind.unpack_from(_WORD.pack(each))[0] for each in given))
+    return int(_WORD.unpack(kind.pack(old).ljust(_WORD.size, b"\0"))[0]) if fetches else 0
+
+
+@cache
+def _form(number: int, fetches: int) -> tuple[str, torch.dtype, struct.Struct]:
+    """The form of an operator by which routes know it, its type, and this type in memory."""
     operator, name = _BY_NUMBER[number]
-    to, place = _reach(text(a[0]), dest, pe)
     form = f"fetch_{operator}" if fetches and operator not in _ONE_FORM else operator
-    given = {"fetch": (), "compare_swap": (cond, value)}.get(operator, (value,))
-    old = to.atomics[form][getattr(torch, name)](place, *(np.array([each]).view(name)[0].item() for each in given))
-    return int.from_bytes(np.array([old], name).tobytes(), "little", signed=True) if fetches else 0
+    return form, getattr(torch, name), struct.Struct(np.dtype(name).char)
 
 
 def _put_signal(a: Any) -> None:
     """Arguments: routine, dest, source, bytes, signal's address, whether to set it, value, PE."""
     dest, source, nbytes, word, sets, value, pe = a[1:8]
-    to, place = _reach(text(a[0]), dest, pe, source)
-    home, word_place = _reach(text(a[0]), word, pe)
+    to, place = _reach(_name(a[0]), dest, pe, source)
+    home, word_place = _reach(_name(a[0]), word, pe)
     update, value = "set" if sets else "add", value & (1 << 64) - 1
     if nbytes:
         to.put_signal(place, source, nbytes, home, update, word_place, value)
