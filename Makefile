@@ -132,7 +132,7 @@ check: $(VENV)/.installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/clang-format --dry-run -Werror $(NATIVE) $(LIBRARY) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.[ch] examples/*.c)
-	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/capi pyshmem/check pyshmem/shmem.py launch
+	$(BIN)/mypy --strict pyshmem/host pyshmem/transport pyshmem/runtime pyshmem/c_names pyshmem/capi pyshmem/check pyshmem/timelines pyshmem/shmem.py launch
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tests/sizes.py
 

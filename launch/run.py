@@ -12,7 +12,9 @@ from pathlib import Path
 
 from pyshmem.check.report import FOUND, report
 from pyshmem.runtime import interpreter, requirements
+from pyshmem.runtime.environment import parse_json
 from pyshmem.runtime.errors import grouped, listed
+from pyshmem.timelines import merging
 from pyshmem.version import __version__
 
 from . import hosts, libmpi, pe
@@ -42,6 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.interactive |= options.cells
     if options.interactive == bool(options.program):
         parser.error("wants either a PROGRAM or -i")
+    if options.check and options.trace:
+        parser.error("wants either --check or --trace")
     if options.interactive:
         options.program, options.module = "pyshmem.launch.interactive", True
         options.arguments = ["--cells"] * options.cells
@@ -79,6 +83,8 @@ def _parser() -> argparse.ArgumentParser:
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("--report", action="store_true", help="print the host, cores, NUMA node and GPU of each PE")
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
+    parser.add_argument("--trace", type=_timeline, metavar="FILE",
+                        help="write a timeline of all PEs' calls to FILE, out.json, for ui.perfetto.dev")  # fmt: skip
     _add_check(parser)
     parser.add_argument("--bind", choices=["share", "core", "none"], default="share",
                         help="the cores of a PE: its share of the host's, one, or all")  # fmt: skip
@@ -110,6 +116,13 @@ def _positive(text: str) -> int:
     return number
 
 
+def _timeline(text: str) -> Path:
+    try:
+        return Path(parse_json(text)).absolute()
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {text!r}; wants {error}") from None
+
+
 def _launch(options: argparse.Namespace) -> int:
     try:
         requirements.check_alone()
@@ -125,6 +138,9 @@ def _launch(options: argparse.Namespace) -> int:
     found, extra = _find(options, environment)
     remove_stale()
     directory = JobDirectory()
+    if options.trace and not options.dry_run:
+        options.trace.unlink(missing_ok=True)  # what is there afterwards is of this job
+        shutil.rmtree(merging.parts_of(options.trace), ignore_errors=True)
     try:
         environment.update(extra, PYSHMEM_JOB_DIR=str(directory.path))
         library = libmpi.loaded(environment) if found.row.name == "srun" else None
@@ -161,12 +177,27 @@ def _run(
         output.finish()
         let_signals_end()
         reports = options.check in ("program", "all")
+        if options.trace:
+            print(f"pyshmemrun --trace: {_traced(options.trace)}", file=sys.stderr, flush=True)
         findings = report(directory, options.check_file, options.check == "all") if reports else 0
         for line in told(directory):
             print(line, file=sys.stderr, flush=True)
     for line in _reasons(options, output) if job.unexplained else ():
         print(f"pyshmemrun: {line}", file=sys.stderr, flush=True)
     return job.exit_status() or (FOUND if findings else 0)
+
+
+def _traced(path: Path) -> str:
+    """What has become of a timeline. PEs that were killed have left their parts of it."""
+    try:
+        merging.finish(path, whole=False)
+    except OSError as error:
+        return f"{path}: {error.strerror}; {merging.parts_of(path)} has its parts"
+    if merging.parts_of(path).is_dir():
+        return f"{path}: found no space for all of it; {merging.parts_of(path)} has its parts"
+    if not path.is_file():
+        return "wrote nothing: no PE has called shmem.init"
+    return f"wrote {os.path.relpath(path)}: open it in https://ui.perfetto.dev"
 
 
 def _asked(options: argparse.Namespace) -> dict[str, str]:
@@ -176,6 +207,7 @@ def _asked(options: argparse.Namespace) -> dict[str, str]:
         "PYSHMEM_DUMP": dump and (os.environ.get("PYSHMEM_DUMP") or pe.DUMP.name),
         "SHMEM_SYMMETRIC_SIZE": options.heap_size,
         "PYSHMEM_REPORT": options.report and "1",
+        "PYSHMEM_TRACE": options.trace and str(options.trace),
     }
     return {name: value for name, value in values.items() if value}
 

@@ -176,6 +176,7 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.exits import install as _install_exits
 from pyshmem.runtime.tracebacks import install as _install
+from pyshmem.timelines import recording as _recording
 from pyshmem.version import __version__
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ if not TYPE_CHECKING:  # type checkers would allow any name
         )
 
 
+trace = _recording.trace
+_recording.install()
 for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):
     _ranges.put_into(_each, f"shmem.{_prefix}")
 
@@ -396,6 +399,7 @@ __all__ = [
     "test_lock",
     "test_some",
     "test_some_vector",
+    "trace",
     "wait_until",
     "wait_until_all",
     "wait_until_all_vector",

@@ -78,6 +78,12 @@ def parse_folder(text: str) -> str:
     return text
 
 
+def parse_json(text: str) -> str:
+    if not text.endswith(".json"):
+        raise ValueError("the name of a file that ends with .json")
+    return text
+
+
 class Variable(NamedTuple):
     """A row of the table. ``parse`` raises ValueError with a description of valid values."""
 
@@ -186,6 +192,10 @@ VARIABLES = {
         ),
         Variable("PYSHMEM_REPORT", parse_flag, False, "print the host, cores, NUMA node and GPU of each PE at start"),
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),
+        Variable("PYSHMEM_TRACE", parse_json, None, "the file for a timeline of the host calls of all PEs: out.json"),
+        Variable(
+            "PYSHMEM_TRACE_EVENTS", parse_count, 1 << 20, "the most events of a PE in a timeline, of 64 bytes each"
+        ),
         Variable(
             "PYSHMEM_CHECK", parse_flag, True, "C programs: refuse PEs out of range and memory that is not symmetric"
         ),

@@ -1,4 +1,7 @@
-"""Ranges for profilers: with PYSHMEM_NVTX=1 each call of the host API is a range of NVTX, or of ROCTx under ROCm."""
+"""Ranges: with PYSHMEM_NVTX=1 each call of the host API is a range of NVTX, or of ROCTx under ROCm, for profilers.
+
+pyshmem.timelines records the same ranges: then ``record`` is set before they are made, or ``replace`` makes them anew.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,8 @@ def _problem() -> str:
 
 _reason = _problem()
 active = not _reason
+record: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None  # makes the recorded form of a call
+_spaces: list[tuple[Any, str]] = []  # the modules and classes whose calls are ranges, with what their labels begin with
 
 
 def check() -> None:
@@ -38,10 +43,13 @@ def check() -> None:
 
 
 def ranged(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return ``call`` in a range of this label; without PYSHMEM_NVTX ``call`` itself, which costs nothing."""
-    if not active:
-        return call
+    """Return ``call`` in a range of this label; ``call`` itself, which costs nothing, if nobody wants ranges."""
+    if active:
+        call = _marked(label, call)
+    return record(label, call) if record else call
 
+
+def _marked(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
     def within(*arguments: Any, **options: Any) -> Any:
         nvtx.range_push(label)
@@ -54,7 +62,40 @@ def ranged(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def put_into(namespace: Any, prefix: str = "") -> None:
-    """Replace the public functions of a module or class by calls in ranges, also those of with. Does nothing if unset."""
-    for name, call in list(vars(namespace).items()) if active else ():
+    """Make ranges of the public functions of a module or class, also of those of with."""
+    _spaces.append((namespace, prefix))
+    if active or record:
+        _put(namespace, prefix, ranged)
+
+
+def _put(namespace: Any, prefix: str, made: Callable[[str, Any], Any]) -> list[tuple[Any, str, Any]]:
+    """Replace the functions by what ``made`` makes of them. Return where each was."""
+    replaced = []
+    for name, call in list(vars(namespace).items()):
         if isfunction(call) and (not name.startswith("_") or name in ("__enter__", "__exit__")):
-            setattr(namespace, name, ranged(prefix + name, call))
+            found = made(prefix + name, call)
+            if found is not call:
+                replaced.append((namespace, name, call))
+                setattr(namespace, name, _method(found) if isinstance(namespace, type) else found)
+    return replaced
+
+
+def _method(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that a class binds, which it does not do with functions of C."""
+
+    @wraps(call)
+    def within(*arguments: Any, **options: Any) -> Any:
+        return call(*arguments, **options)
+
+    return call if isfunction(call) else within
+
+
+def replace(made: Callable[[str, Any], Any]) -> Callable[[], None]:
+    """Replace every call that is a range by what ``made`` makes of it. Return what undoes that."""
+    replaced = [each for namespace, prefix in _spaces for each in _put(namespace, prefix, made)]
+
+    def undo() -> None:
+        for namespace, name, call in replaced:
+            setattr(namespace, name, call)
+
+    return undo

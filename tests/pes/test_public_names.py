@@ -31,7 +31,16 @@ CONSTRUCTORS = "empty zeros ones full array arange linspace rand randn randint a
 LIKE = "empty_like zeros_like ones_like full_like"
 ON_STREAM = "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall alltoallv broadcast barrier"
 ON_STREAM += " put put_signal signal signal_wait_until quiet"
-OURS = {*CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "launch", "partitioned"}
+OURS = {
+    *CONSTRUCTORS.split(),
+    *LIKE.split(),
+    "is_symmetric",
+    "reduce",
+    "device_context",
+    "launch",
+    "partitioned",
+    "trace",
+}
 OURS |= {"heap_bases", "peer_addresses", "from_address", "c_address"}
 OURS |= {f"{name}_on_stream" for name in ON_STREAM.split()}
 ERRORS = {

@@ -1,0 +1,90 @@
+"""``pyshmem taxes out.json``: where the time of each PE went, by a timeline."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyshmem.timelines import merging
+from pyshmem.timelines.taxes import PARTS, Taxes, read
+
+DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
+meetings until the last PE came, and communication that nothing hides. The parts of a PE sum to the time of the whole."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command line and return the exit status."""
+    parser = argparse.ArgumentParser("pyshmem taxes", description=DESCRIPTION)
+    parser.add_argument("timeline", type=Path, metavar="out.json", help="of pyshmemrun --trace out.json")
+    path = parser.parse_args(arguments).timeline
+    try:
+        from rich.console import Console
+        from rich.table import Table
+    except ImportError:
+        print("pyshmem taxes: got no package rich; wants it: pip install rich", file=sys.stderr)
+        return 2
+    try:
+        if not path.exists():
+            merging.finish(path, whole=False)  # of a job that was killed, started by mpiexec
+        taxes = read(path)
+    except (OSError, ValueError) as error:
+        print(f"pyshmem taxes: {error}", file=sys.stderr)
+        return 2
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    shown = [part for part in PARTS if any(parts[part] for parts in taxes.parts.values())]
+    titles = ["PE", "whole", *shown, "waited for most"]
+    rows = [[str(pe), *_cells(taxes, pe, shown)] for pe in taxes.whole]
+    console.print(_table(Table, "Time of each PE, in ms and % of the whole", titles, rows))
+    if taxes.by_owner:
+        titles = ["kernel or operator", "PE", "in it", *shown]
+        console.print(
+            _table(Table, "In kernels and operators, on the PE that was in it longest", titles, _owners(taxes, shown))
+        )
+    for line in [*_slowest(taxes), *taxes.notes]:
+        console.print(line, highlight=False)
+    return 0
+
+
+def _table(table: Any, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
+    made = table(title=title, title_justify="left")
+    for each in titles:
+        made.add_column(each, justify="left" if each == "kernel or operator" else "right")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def _shares(parts: dict[str, float], shown: Iterable[str]) -> list[str]:
+    whole = sum(parts.values())
+    return [f"{parts[part] / 1e3:.2f} {100 * parts[part] / whole:3.0f}%" if parts[part] else "-" for part in shown]
+
+
+def _cells(taxes: Taxes, pe: int, shown: Iterable[str]) -> list[str]:
+    whole, waited = taxes.whole[pe], taxes.waited[pe]
+    most = max(waited, key=lambda who: waited[who], default=None)
+    who = "-" if most is None else f"PE {most}: {waited[most] / 1e3:.2f}"
+    return [f"{whole / 1e3:.2f}", *_shares(taxes.parts[pe], shown), who]
+
+
+def _owners(taxes: Taxes, shown: Sequence[str]) -> Iterable[list[str]]:
+    rows = []
+    for name, by_pe in taxes.by_owner.items():
+        pe, parts = max(by_pe.items(), key=lambda item: sum(item[1].values()))
+        time = sum(parts.values())
+        rows.append((time, [name, str(pe), f"{time / 1e3:.2f}", *_shares(parts, shown)]))
+    return [row for _, row in sorted(rows, key=lambda row: -row[0])]
+
+
+def _slowest(taxes: Taxes) -> Iterable[str]:
+    total: dict[int, float] = defaultdict(float)
+    for waited in taxes.waited.values():
+        for who, time in waited.items():
+            total[who] += time
+    if total:
+        who = max(total, key=lambda each: total[each])
+        pes = sum(who in waited for waited in taxes.waited.values())
+        yield f"PE {who} was waited for longest: {total[who] / 1e3:.2f} ms in all, by {pes} PE{'s' * (pes > 1)}"

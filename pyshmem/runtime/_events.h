@@ -1,0 +1,287 @@
+/* Events of a timeline, in a file that is mapped: what a PE has recorded outlives it. pyshmem.timelines.events reads
+ * it.
+ *
+ * open_events grows the file before its memory is used, so that a full disk loses events, which are counted, and does
+ * not end the process. recorded makes the function that records the calls of another one; without open events it only
+ * calls it. Events are taken with the GIL. */
+#pragma once
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "_spins.h" /* now_ns */
+#include "_tensors.h"
+
+/* begin, end: nanoseconds of CLOCK_MONOTONIC; end is 0 until then. place: of a word, in bytes from its heap's start; of
+ * a call of a team, its start, stride and size. value: written or waited for; before: the word when the wait began. */
+typedef struct {
+    int64_t begin, end;
+    uint64_t nbytes, place;
+    int64_t value, before;
+    int32_t pe; /* in the world, -1 for none */
+    uint32_t name, thread;
+    uint8_t op, flags;
+    uint16_t track; /* 0: calls of the host, 1: kernels */
+} event_t;
+
+/* What an event does: waits have WAITS and the number of the comparison. */
+enum { OP_NONE, OP_SET, OP_ADD, OP_MEET, OP_WAITS = 16 };
+enum { EVENT_FAR = 1, EVENT_FAILED = 2, EVENT_ON_GPU = 4, EVENT_WORD = 8, EVENT_BEFORE = 16 };
+enum { EVENTS_HEAD = 4096, EVENTS_GROWTH = 1 << 14 };
+
+typedef struct {
+    uint64_t taken, room; /* events that were asked for, and that there is space for */
+} events_head_t;
+
+static struct {
+    events_head_t *head; /* NULL: nothing is recorded */
+    event_t *events;
+    uint64_t most;
+    int file, full, openings;
+    PyObject *views;
+} recording;
+
+static uint32_t this_thread(void) {
+    static _Thread_local uint32_t thread;
+    if (!thread) thread = (uint32_t)syscall(SYS_gettid);
+    return thread;
+}
+
+static int more_room(void) {
+    uint64_t room = recording.head->room, more = recording.most - room;
+    if (more > EVENTS_GROWTH) more = EVENTS_GROWTH;
+    if (recording.full || !more ||
+        posix_fallocate(recording.file, (off_t)(EVENTS_HEAD + room * sizeof(event_t)),
+                        (off_t)(more * sizeof(event_t)))) {
+        recording.full = 1;
+        return 0;
+    }
+    recording.head->room = room + more;
+    return 1;
+}
+
+/* The next event, with nothing but its name; NULL if nothing is recorded or there is no space. */
+static event_t *next_event(uint32_t name) {
+    if (!recording.head) return NULL;
+    uint64_t i = recording.head->taken++;
+    if (i >= recording.head->room && !more_room()) return NULL;
+    event_t *e = &recording.events[i];
+    *e = (event_t){.pe = -1, .name = name, .thread = this_thread()};
+    return e;
+}
+
+/* The arguments of a call that say what it does, by their places and names; a place below 0 is none. */
+enum { ARG_PE, ARG_ARRAY, ARG_SIZE, ARG_WORD, ARG_VALUE, ARG_OP, ARG_CTX, ARG_TEAM, N_ARGS };
+typedef struct {
+    PyMethodDef method;
+    PyObject *call, *names[N_ARGS], *comparisons;
+    Py_ssize_t places[N_ARGS];
+    uint32_t name;
+    uint8_t op;
+} recorded_t;
+
+static PyObject *argument(const recorded_t *c, int which, PyObject *args, PyObject *options) {
+    Py_ssize_t place = c->places[which];
+    if (place < 0) return NULL;
+    PyObject *found = place < PyTuple_Size(args) ? PyTuple_GetItem(args, place)
+                      : options                  ? PyDict_GetItemWithError(options, c->names[which])
+                                                 : NULL;
+    return found == Py_None ? NULL : found;
+}
+
+static int64_t whole(PyObject *o, int64_t otherwise) {
+    int64_t value = o && PyIndex_Check(o) ? (int64_t)PyLong_AsUnsignedLongLongMask(o) : otherwise;
+    if (PyErr_Occurred()) {
+        PyErr_Clear();
+        return otherwise;
+    }
+    return value;
+}
+
+static int64_t attribute(PyObject *o, const char *name, int64_t otherwise) {
+    PyObject *found = PyObject_GetAttrString(o, name);
+    int64_t value = whole(found, otherwise);
+    Py_XDECREF(found);
+    PyErr_Clear();
+    return value;
+}
+
+/* The bytes of an array of any library, or of its first elements. */
+static uint64_t bytes_of(PyObject *array, PyObject *size) {
+    operand_t t;
+    if (read_plain(recording.views, array, &t)) return size ? (uint64_t)whole(size, 0) * t.item : t.nbytes;
+    return size ? (uint64_t)(whole(size, 0) * attribute(array, "itemsize", 0))
+                : (uint64_t)attribute(array, "nbytes", 0);
+}
+
+/* The word that a call writes or waits for. */
+static void describe_word(event_t *e, PyObject *array, int waits) {
+    operand_t t;
+    view_t v;
+    if (!read_plain(recording.views, array, &t) || !find_view(recording.views, &t, &v)) return;
+    e->place = t.address - v.base;
+    e->flags |= EVENT_WORD | (t.device_type == 1 ? 0 : EVENT_ON_GPU);
+    if (!e->nbytes) e->nbytes = t.nbytes;
+    if (waits && t.device_type == 1 && t.nbytes == t.item && t.item >= 4) {
+        e->before = t.item == 8         ? *(volatile int64_t *)t.address
+                    : t.code == DL_UINT ? (int64_t)*(volatile uint32_t *)t.address
+                                        : (int64_t)*(volatile int32_t *)t.address;
+        e->flags |= EVENT_BEFORE;
+    }
+}
+
+/* The PE in the world, and whether it is far. */
+static void describe_pe(event_t *e, PyObject *pe, PyObject *ctx) {
+    PyObject *team = ctx ? PyObject_GetAttrString(ctx, "team") : NULL;
+    int64_t number = whole(pe, -1);
+    if (team && number >= 0) number = attribute(team, "start", 0) + number * attribute(team, "stride", 1);
+    Py_XDECREF(team);
+    PyErr_Clear();
+    e->pe = (int32_t)number;
+    PyObject *view = PyList_GetItem(recording.views, 0), *key = PyLong_FromLongLong(number);
+    PyObject *far = view ? PyTuple_GetItem(view, 10) : NULL;
+    if (far && key && PyDict_GetItemWithError(far, key)) e->flags |= EVENT_FAR;
+    Py_XDECREF(key);
+    PyErr_Clear();
+}
+
+static void describe_call(const recorded_t *c, event_t *e, PyObject *args, PyObject *options) {
+    PyObject *o[N_ARGS];
+    for (int i = 0; i < N_ARGS; i++) o[i] = argument(c, i, args, options);
+    e->op = c->op;
+    if (o[ARG_ARRAY]) e->nbytes = bytes_of(o[ARG_ARRAY], o[ARG_SIZE]);
+    if (o[ARG_PE]) describe_pe(e, o[ARG_PE], o[ARG_CTX]);
+    if (o[ARG_WORD]) describe_word(e, o[ARG_WORD], c->op >= OP_WAITS);
+    e->value = whole(o[ARG_VALUE], 1);
+    if (c->op == OP_MEET && o[ARG_TEAM])
+        e->place = (uint64_t)attribute(o[ARG_TEAM], "start", 0) << 42 |
+                   (uint64_t)attribute(o[ARG_TEAM], "stride", 0) << 21 | (uint64_t)attribute(o[ARG_TEAM], "size", 0);
+    if (c->op == OP_SET && o[ARG_OP]) e->op = whole(o[ARG_OP], 0) == 1 ? OP_ADD : OP_SET;
+    if (c->op == OP_WAITS && o[ARG_OP]) {
+        PyObject *number = PyDict_GetItemWithError(c->comparisons, o[ARG_OP]);
+        e->op = (uint8_t)(OP_WAITS + whole(number, 0));
+    }
+    PyErr_Clear(); /* what is wrong is for the call itself to say */
+}
+
+static PyObject *run_recorded(PyObject *self, PyObject *args, PyObject *options) {
+    const recorded_t *c = PyCapsule_GetPointer(self, "pyshmem.recorded");
+    event_t *e = next_event(c->name);
+    if (!e) return PyObject_Call(c->call, args, options);
+    describe_call(c, e, args, options);
+    int opening = recording.openings;
+    e->begin = now_ns();
+    PyObject *result = PyObject_Call(c->call, args, options);
+    if (!recording.head || recording.openings != opening) return result; /* the call has ended the recording */
+    if (!result) e->flags |= EVENT_FAILED;
+    e->end = now_ns();
+    return result;
+}
+
+static void forget_recorded(PyObject *capsule) {
+    recorded_t *c = PyCapsule_GetPointer(capsule, "pyshmem.recorded");
+    Py_XDECREF(c->call);
+    Py_XDECREF(c->comparisons);
+    for (int i = 0; i < N_ARGS; i++) Py_XDECREF(c->names[i]);
+    PyMem_Free((void *)c->method.ml_name);
+    PyMem_Free(c);
+}
+
+/* recorded(name, call, number, op, places, names, comparisons) -> a function that calls call and records it as event
+ * `number`. places, names: of the arguments ARG_PE to ARG_TEAM. comparisons: the numbers of what a wait takes. */
+static PyObject *py_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint32_t op;
+    if (!arity("recorded", n, 7)) return NULL;
+    recorded_t *c = PyMem_Calloc(1, sizeof *c);
+    if (!c) return PyErr_NoMemory();
+    PyObject *capsule = PyCapsule_New(c, "pyshmem.recorded", forget_recorded), *made = NULL;
+    if (!capsule) return PyMem_Free(c), NULL;
+    Py_ssize_t length;
+    const char *name = PyUnicode_AsUTF8AndSize(args[0], &length);
+    char *kept = name ? PyMem_Calloc(1, (size_t)length + 1) : NULL;
+    if (!kept || !to_uint32(args[2], &c->name) || !to_uint32(args[3], &op)) goto out;
+    c->op = (uint8_t)op;
+    memcpy(kept, name, (size_t)length);
+    c->method = (PyMethodDef){kept, (PyCFunction)(void (*)(void))run_recorded, METH_VARARGS | METH_KEYWORDS, NULL};
+    Py_INCREF(c->call = args[1]);
+    Py_INCREF(c->comparisons = args[6]);
+    for (int i = 0; i < N_ARGS; i++) {
+        PyObject *place = PyTuple_GetItem(args[4], i), *named = PyTuple_GetItem(args[5], i);
+        if (!place || !named) goto out;
+        c->places[i] = (Py_ssize_t)whole(place, -1);
+        Py_INCREF(c->names[i] = named);
+    }
+    made = PyCFunction_NewEx(&c->method, capsule, NULL);
+out:
+    Py_DECREF(capsule);
+    return made;
+}
+
+/* open_events(path, most, views): record into a new file, at most so many events. Errors: OSError. */
+static PyObject *py_open_events(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t most;
+    if (!arity("open_events", n, 3) || !to_u64(args[1], &most)) return NULL;
+    const char *path = PyUnicode_AsUTF8AndSize(args[0], NULL);
+    if (!path) return NULL;
+    int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    int error = file < 0 ? errno : posix_fallocate(file, 0, EVENTS_HEAD);
+    char *memory = MAP_FAILED;
+    if (!error) {
+        memory = mmap(NULL, EVENTS_HEAD + most * sizeof(event_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        if (memory == MAP_FAILED) error = errno;
+    }
+    if (error) {
+        if (file >= 0) close(file);
+        errno = error;
+        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
+    }
+    recording.file = file, recording.full = 0, recording.most = most, recording.openings++;
+    Py_INCREF(recording.views = args[2]);
+    recording.events = (event_t *)(memory + EVENTS_HEAD);
+    recording.head = (events_head_t *)memory;
+    Py_RETURN_NONE;
+}
+
+/* close_events(): record no more. */
+static PyObject *py_close_events(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    if (recording.head) {
+        munmap(recording.head, EVENTS_HEAD + recording.most * sizeof(event_t));
+        close(recording.file);
+        recording.head = NULL;
+        Py_CLEAR(recording.views);
+    }
+    Py_RETURN_NONE;
+}
+
+/* begin_event(name, track, pe, nbytes, flags, place, value, before, op) -> its index, -1 if there is no space. */
+static PyObject *py_begin_event(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    if (!arity("begin_event", n, 9)) return NULL;
+    int64_t v[9];
+    for (int i = 0; i < 9; i++) v[i] = whole(args[i], 0);
+    event_t *e = next_event((uint32_t)v[0]);
+    if (!e) return PyLong_FromLong(-1);
+    e->track = (uint16_t)v[1], e->pe = (int32_t)v[2], e->nbytes = (uint64_t)v[3], e->flags = (uint8_t)v[4];
+    e->place = (uint64_t)v[5], e->value = v[6], e->before = v[7], e->op = (uint8_t)v[8];
+    e->begin = now_ns();
+    return PyLong_FromLongLong(e - recording.events);
+}
+
+/* end_event(index, failed): an index of begin_event since the events were opened. */
+static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    int64_t i;
+    if (!arity("end_event", n, 2) || !to_i64(args[0], &i)) return NULL;
+    if (recording.head && i >= 0 && (uint64_t)i < recording.head->room) {
+        if (args[1] == Py_True) recording.events[i].flags |= EVENT_FAILED;
+        recording.events[i].end = now_ns();
+    }
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef event_methods[] = {METHOD(recorded),    METHOD(open_events), METHOD_NO_ARGUMENTS(close_events),
+                                      METHOD(begin_event), METHOD(end_event),   LAST_METHOD};

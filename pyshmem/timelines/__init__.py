@@ -1,0 +1,5 @@
+"""Timelines: what each PE called, when, with which PE, and what it waited for, in one file that Perfetto opens.
+
+calls and recording run in the PEs, on the ranges of pyshmem.runtime.ranges; clocks compares those of hosts; the rest reads
+what the PEs have left: events, merging, arrows, chrome; taxes says where the time went.
+"""

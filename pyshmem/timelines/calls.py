@@ -1,0 +1,81 @@
+"""What a call does, by its name and the names of its arguments: which of them are the PE, the data and the word.
+
+It serves the host API, its classes, the operators and the names of C alike.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from pyshmem.runtime._native import recorded
+from pyshmem.runtime.comparisons import SIGNS
+from pyshmem.timelines.events import ADD, MEET, NONE, SET, WAITS
+
+# the arguments of ARG_PE to ARG_TEAM in _events.h, under all the names that they have
+_ARGUMENTS = (
+    ("pe", "root"),
+    ("source", "sources", "target"),
+    ("size", "nelems"),
+    ("signal", "sig_addr", "ivar", "ivars", "target", "dest"),
+    ("value", "cmp_value", "signal"),
+    ("sigop", "sig_op", "cmp"),
+    ("ctx",),
+    ("team",),
+)
+_PE, _ARRAY, _SIZE, _WORD, _VALUE, _OP, _CTX, _TEAM = range(len(_ARGUMENTS))
+_COMPARISONS: dict[Any, int] = {**{sign: code for code, sign in enumerate(SIGNS)}, **{code: code for code in range(6)}}
+_MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce", "launch")
+# calls that only ask, which a timeline would be full of
+_QUERIES = ("my_pe", "n_pes", "ptr", "team_ptr", "c_address", "from_address", "heap_bases", "peer_addresses",
+            "is_symmetric", "pe_accessible", "addr_accessible", "translate_pe", "get_config", "get_team",
+            "trace")  # fmt: skip
+
+
+def plain(label: str) -> str:
+    """The name of a call without its module and type: "shmem.Team.sync" is sync, "shmem_long_p" is p."""
+    name = label.rpartition(".")[2].removeprefix("shmem_")
+    kind, _, rest = name.partition("_")
+    return rest if "." not in label and kind in _C_TYPES and rest else name
+
+
+_C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char", "schar", "uchar", "ushort", "uint",
+            "ulong", "ulonglong", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "size",
+            "ptrdiff", "longdouble", "complexf", "complexd")  # fmt: skip
+
+
+def effect(name: str) -> int:
+    """What a call of this plain name does with a word or a team: one of SET, ADD, MEET, WAITS, NONE."""
+    if name.startswith(("put_signal", "signal_set", "atomic_set")) or name == "p":
+        return SET
+    if name.startswith(("signal_add", "atomic_add", "atomic_inc", "atomic_fetch_add", "atomic_fetch_inc")):
+        return ADD
+    if name.startswith(("wait_until", "signal_wait_until")):
+        return NONE if "_vector" in name else WAITS
+    stem = name.removesuffix("_on_stream").removesuffix("_all")
+    if stem in _MEETINGS or stem.endswith(("_reduce", "_inscan", "_exscan", "reduce_scatter", "alltoallv")):
+        return MEET
+    return NONE
+
+
+def record(label: str, call: Callable[..., Any], number: int) -> Callable[..., Any]:
+    """Return ``call``, recorded as event ``number``; the call itself if it only asks."""
+    name = plain(label)
+    if name in _QUERIES or name.startswith(("query_", "info_")):
+        return call
+    op = effect(name)
+    parameters = list(inspect.signature(call).parameters)
+    places, names = [], []
+    for which, words in enumerate(_ARGUMENTS):
+        if which == _ARRAY and "get" in name.split("_")[0]:
+            words = ("target", "dest")
+        if which == _VALUE:
+            words = ("value", "cmp_value") if "sig_addr" not in parameters or op >= WAITS else ("signal",)
+        if which == _TEAM and label.startswith("shmem.Team."):
+            words = ("self",)
+        skips = which in (_WORD, _VALUE) and op not in (SET, ADD, WAITS)
+        found = next((word for word in words if word in parameters and not skips), "")
+        names.append(found)
+        places.append(parameters.index(found) if found else -1)
+    return recorded(label, call, number, op, tuple(places), tuple(names), _COMPARISONS)

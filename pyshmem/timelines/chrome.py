@@ -1,0 +1,180 @@
+"""Writes a timeline in Chrome's trace format, which ui.perfetto.dev and chrome://tracing open."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from pyshmem.timelines.arrows import joined
+from pyshmem.timelines.events import ADD, BEFORE, FAILED, FAR, KERNELS, MEET, SET, WAITS, WORD, Event, Part
+from pyshmem.version import __version__
+
+_BATCH = 512  # events that are written at once, and that a full disk costs
+_SIGNS = ("==", "!=", ">", ">=", "<", "<=")
+_KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
+          ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
+          ("signal", "put"), ("fence", "order"), ("quiet", "order"), ("pe_quiet", "order"), ("set_lock", "wait"),
+          ("acquire", "wait"), ("__enter__", "wait"))  # fmt: skip
+
+
+def kind(event: Event) -> str:
+    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, span or call."""
+    name = event.name
+    if event.op == MEET:
+        return "meet"
+    if name.startswith(("shmem.ops.", "shmem.irregular.")):
+        return "operator"
+    if event.track == KERNELS and not name.startswith("dev."):
+        return "kernel" if event.place == 0 else "span"
+    words = name.removeprefix("dev.").rpartition(".")[2].removeprefix("shmem_")
+    for start, found in _KINDS:
+        if words == start or words.startswith(start + "_"):
+            return found
+    for word, found in (("_put", "put"), ("_get", "get"), ("_atomic", "atomic"), ("_wait_until", "wait")):  # of C
+        if word in words:
+            return found
+    return "call"
+
+
+def write(path: Path, parts: Sequence[Part]) -> bool:
+    """Write the events of ``parts`` to ``path``. Return False if there was space for the first ones only."""
+    every = sorted((event for part in parts for event in part), key=lambda each: each.begin)
+    start = every[0].begin if every else 0
+    slack = max((part.error or 0 for part in parts), default=0)
+    head = {"displayTimeUnit": "ns", "metadata": _metadata(parts, every)}
+    pairs = list(joined(every, slack))
+    enders = {id(wait): source.pe for source, wait in pairs}
+    ends = {part.pe: max((max(e.begin, e.end) for e in every if e.pe == part.pe), default=start) for part in parts}
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    with temporary.open("wb", buffering=0) as file:
+        out = _Out(file, (json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
+        out.rows(_names(parts, every))
+        out.rows(_slice(each, start, ends[each.pe], enders.get(id(each))) for each in every)
+        out.rows(_arrows(pairs, start, ends))
+        whole = out.close()
+    if out.has_begun:
+        temporary.replace(path)
+    else:
+        temporary.unlink()
+    return whole
+
+
+class _Out:
+    """A JSON file whose list of events can end after any batch: on a full disk, its end takes the place of the last one."""
+
+    END = b'{"name": "the rest has found no space", "ph": "i", "s": "g", "ts": 0, "pid": 0, "tid": 0}\n]}\n'
+
+    def __init__(self, file: Any, head: bytes) -> None:
+        self._file = file
+        self.has_begun = self._put(head + b" " * len(self.END) + b"\n")
+        self._full = not self.has_begun
+        self._ends = [len(head)]  # of batches; the space after the head is for END
+
+    def _put(self, data: bytes) -> bool:
+        with suppress(OSError):
+            while data:
+                data = data[self._file.write(data) :]
+        return not data
+
+    def rows(self, rows: Iterable[dict[str, Any]]) -> None:
+        source = iter(rows)
+        while not self._full and (batch := list(islice(source, _BATCH))):
+            self._full = not self._put(
+                "".join(json.dumps(row, separators=(",", ":")) + ",\n" for row in batch).encode()
+            )
+            if not self._full:
+                self._ends.append(self._file.tell())
+
+    def close(self) -> bool:
+        """End the file. Return whether all of it is there."""
+        if not self._full and self._put(b'{"name": "end", "ph": "M", "pid": 0}\n]}\n'):
+            return True
+        if self.has_begun:
+            self._file.seek(self._ends[-2:][0])
+            self._put(self.END)
+            self._file.truncate()
+        return False
+
+
+def _metadata(parts: Sequence[Part], every: Sequence[Event]) -> dict[str, Any]:
+    n_pes = parts[0].n_pes if parts else 0
+    known = {part.pe for part in parts}
+    return {
+        "pyshmem": __version__,
+        "pes": n_pes,
+        "events": len(every),
+        "lost_events": {str(part.pe): part.lost for part in parts if part.lost},
+        "unfinished_pes": sorted(part.pe for part in parts if not part.ended),
+        "missing_pes": [pe for pe in range(n_pes) if pe not in known],
+        "hosts": {str(part.pe): part.host for part in parts},
+        "clock_error_us": {str(part.pe): None if part.error is None else part.error / 1e3 for part in parts},
+    }
+
+
+def _names(parts: Sequence[Part], every: Sequence[Event]) -> Iterator[dict[str, Any]]:
+    for part in parts:
+        text = f"PE {part.pe} on {part.host}" + ("" if part.ended else ", which has not ended")
+        yield {"name": "process_name", "ph": "M", "pid": part.pe, "tid": 0, "args": {"name": text}}
+        yield {"name": "process_sort_index", "ph": "M", "pid": part.pe, "tid": 0, "args": {"sort_index": part.pe}}
+        tracks = sorted({_track(each) for each in every if each.pe == part.pe})
+        for tid in tracks:
+            thread, track = divmod(tid, 4)
+            where = "" if thread == part.pid else f" of thread {thread}"
+            named = ("kernels" if track == KERNELS else "host calls") + where
+            yield {"name": "thread_name", "ph": "M", "pid": part.pe, "tid": tid, "args": {"name": named}}
+            order = 4 * (thread != part.pid) + track
+            yield {"name": "thread_sort_index", "ph": "M", "pid": part.pe, "tid": tid, "args": {"sort_index": order}}
+
+
+def _track(event: Event) -> int:
+    return event.thread * 4 + event.track
+
+
+def _slice(event: Event, start: int, last: int, ender: int | None) -> dict[str, Any]:
+    end = event.end or last
+    details = _details(event) | ({} if ender is None else {"ended_by": ender})
+    row = {"name": event.name, "cat": kind(event), "ph": "X", "pid": event.pe, "tid": _track(event)}
+    return row | {"ts": (event.begin - start) / 1e3, "dur": (end - event.begin) / 1e3, "args": details}
+
+
+def _details(event: Event) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if event.nbytes:
+        details["bytes"] = event.nbytes
+    if event.to >= 0:
+        details |= {"pe": event.to, "route": "far" if event.flags & FAR else "near"}
+    if event.flags & WORD:
+        details["word"] = f"heap offset {event.place}"
+        if event.op >= WAITS:
+            details["waits_for"] = f"{_SIGNS[event.op - WAITS]} {event.value}"
+            if event.flags & BEFORE:
+                details["began_at"] = event.before
+        elif event.op in (SET, ADD):
+            details["add" if event.op == ADD else "set"] = event.value
+    if event.op == MEET:
+        details["team"] = team(event)
+    if not event.end:
+        details["unfinished"] = True
+    if event.flags & FAILED:
+        details["failed"] = True
+    return details
+
+
+def team(event: Event) -> str:
+    """The team of a call, as start, stride and size; the world has none."""
+    low = (1 << 21) - 1
+    return f"{event.place >> 42}:{event.place >> 21 & low}:{event.place & low}" if event.place else "world"
+
+
+def _arrows(pairs: Sequence[tuple[Event, Event]], start: int, ends: dict[int, int]) -> Iterator[dict[str, Any]]:
+    for number, (source, wait) in enumerate(pairs, 1):
+        for phase, event in (("s", source), ("f", wait)):
+            end = event.end or ends[event.pe]
+            time = (max(event.begin, end - 1) - start) / 1e3
+            row = {"name": "ends the wait", "cat": "arrow", "ph": phase, "id": number, "pid": event.pe}
+            yield row | {"tid": _track(event), "ts": time} | ({"bp": "e"} if phase == "f" else {})

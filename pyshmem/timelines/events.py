@@ -1,0 +1,101 @@
+"""The events of a PE, as pyshmem.runtime._native has written them, and its notes: names, clocks, the end.
+
+Imports no torch, because pyshmemrun reads them too.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+NONE, SET, ADD, MEET = range(4)
+WAITS = 16  # and the number of the comparison
+FAR, FAILED, ON_GPU, WORD, BEFORE = 1, 2, 4, 8, 16
+HOST, KERNELS = 0, 1  # tracks
+_HEAD = struct.Struct("<2Q")
+_EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
+_FIRST = 4096
+
+
+class Event(NamedTuple):
+    """A call. begin, end: nanoseconds; end is 0 if the PE never came back from it. pe: of which it is; to: the other."""
+
+    pe: int
+    begin: int
+    end: int
+    nbytes: int
+    place: int
+    value: int
+    before: int
+    to: int
+    name: str
+    thread: int
+    op: int
+    flags: int
+    track: int
+
+
+class Part:
+    """What one PE has left. clocks: (time here, this clock less PE 0's, the error of that), in nanoseconds."""
+
+    def __init__(self, notes: Path) -> None:
+        self.names: dict[int, str] = {}
+        self.clocks: list[tuple[int, int, int]] = []
+        self.pe, self.n_pes, self.host, self.pid, self.ended = -1, 0, "?", 0, False
+        for line in notes.read_text().splitlines():
+            try:
+                note: dict[str, Any] = json.loads(line)
+            except ValueError:
+                break  # cut where the disk was full
+            self.pe, self.n_pes = note.get("pe", self.pe), note.get("n_pes", self.n_pes)
+            self.host, self.pid = note.get("host", self.host), note.get("pid", self.pid)
+            self.ended |= "end" in note
+            if "name" in note:
+                self.names[note["name"][0]] = note["name"][1]
+            if "clock" in note:
+                self.clocks.append(tuple(note["clock"]))
+        self._file = notes.with_suffix(".events")
+        self.taken, self.room = 0, 0
+        if self._file.is_file() and self._file.stat().st_size >= _FIRST:
+            with self._file.open("rb") as file:
+                self.taken, self.room = _HEAD.unpack(file.read(_HEAD.size))
+
+    @property
+    def lost(self) -> int:
+        return max(0, self.taken - self.room)
+
+    def __iter__(self) -> Iterator[Event]:
+        """The events by their beginnings, on PE 0's clock."""
+        with self._file.open("rb") as file:
+            file.seek(_FIRST)
+            data = file.read(min(self.taken, self.room) * _EVENT.size)
+        found = []
+        for row in _EVENT.iter_unpack(data[: len(data) // _EVENT.size * _EVENT.size]):
+            begin, end, *rest, name, thread, op, flags, track = row
+            if begin:  # 0: taken as the PE was killed
+                words = (*rest, self.names.get(name, f"call {name}"), thread, op, flags, track)
+                found.append(Event(self.pe, self.aligned(begin), self.aligned(end) if end else 0, *words))
+        return iter(sorted(found, key=lambda each: (each.begin, -each.end)))
+
+    def aligned(self, time: int) -> int:
+        """A time of this PE on PE 0's clock: between two comparisons of the clocks, in proportion."""
+        if not self.clocks:
+            return time
+        (first, early, _), (last, late, _) = self.clocks[0], self.clocks[-1]
+        for after in self.clocks:
+            if after[0] >= time:
+                last, late, _ = after
+                break
+            first, early, _ = after
+        if last <= first:
+            return time - early
+        share = min(1.0, max(0.0, (time - first) / (last - first)))
+        return time - early - round((late - early) * share)
+
+    @property
+    def error(self) -> int | None:
+        """The error of the alignment, in nanoseconds; None if this clock was never compared."""
+        return max((each[2] for each in self.clocks), default=None)

@@ -1,0 +1,41 @@
+"""Makes one file of what the PEs have left beside it. The last PE to end does, or pyshmemrun after a job that was killed."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+
+from pyshmem.timelines.chrome import write
+from pyshmem.timelines.events import Part
+
+SUFFIX = ".parts"
+
+
+def parts_of(path: Path) -> Path:
+    """The folder in which the PEs write."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def finish(path: Path, whole: bool = True) -> bool:
+    """Write ``path`` if every PE has ended, and remove the parts. Return whether it was written.
+
+    whole: False writes what there is. If the disk is full, the file is cut after an event, and the parts stay.
+    """
+    folder = parts_of(path)
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return False  # another PE has written it
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        parts = [Part(each) for each in sorted(folder.glob("pe-*.notes"))]
+        ended = sum(each.ended for each in parts)
+        if not parts or (whole and ended < parts[0].n_pes):
+            return False
+        if write(path, parts):
+            shutil.rmtree(folder, ignore_errors=True)
+        return True
+    finally:
+        os.close(lock)

@@ -1,0 +1,141 @@
+"""Records what this PE calls, into files beside the timeline. With PYSHMEM_TRACE from init on, else within shmem.trace."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyshmem.host.init import listeners
+from pyshmem.runtime import _native, ranges
+from pyshmem.runtime.arguments import require_init
+from pyshmem.runtime.environment import read
+from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import views
+from pyshmem.runtime.job import job
+from pyshmem.timelines import calls
+from pyshmem.timelines.clocks import compared
+from pyshmem.timelines.merging import finish, parts_of
+
+
+class Recorder:
+    """The recording of this process, of which there is one at a time."""
+
+    def __init__(self) -> None:
+        self.path: Path | None = None  # of the timeline, while it is recorded
+        self._names: dict[str, int] = {}
+        self._notes = -1
+
+    def number(self, name: str) -> int:
+        """The number of a name in events."""
+        if name not in self._names:
+            self._names[name] = len(self._names) + 1
+            self._note(name=(self._names[name], name))
+        return self._names[name]
+
+    def recorded(self, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        return calls.record(label, call, self.number(label))
+
+    def _note(self, **note: Any) -> None:
+        if self._notes >= 0:
+            try:
+                os.write(self._notes, json.dumps(note).encode() + b"\n")
+            except OSError:
+                self._notes = -1  # the disk is full: what comes now has no name
+
+    def start(self, path: Path) -> None:
+        """Record into ``path`` from now on. Collective over all PEs."""
+        comm = job.comm
+        assert comm is not None
+        folder = parts_of(path)
+        if job.host_rank == 0:
+            shutil.rmtree(folder, ignore_errors=True)  # of a job that was killed
+        comm.Barrier()
+        own = folder / f"pe-{job.my_pe}"
+        try:
+            folder.mkdir(exist_ok=True)
+            self._notes = os.open(own.with_suffix(".notes"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            _native.open_events(str(own.with_suffix(".events")), read("PYSHMEM_TRACE_EVENTS"), views)
+        except OSError as error:
+            refuse(ArgumentError, "trace", "path", f"{path}: {error}", "a file in a folder with space to write it")
+        self._note(pe=job.my_pe, n_pes=job.n_pes, host=os.uname().nodename, pid=os.getpid())
+        for name, number in self._names.items():
+            self._note(name=(number, name))
+        self.path = path
+        self.compare_clocks()
+
+    def compare_clocks(self) -> None:
+        """Collective over all PEs."""
+        if self.path is not None:
+            self._note(clock=compared(job.comm, job.hosts))
+
+    def stop(self) -> None:
+        """Record no more. The last PE that comes here writes the timeline."""
+        path, self.path = self.path, None
+        if path is not None:
+            _native.close_events()
+            self._note(end=time.monotonic_ns())
+            if self._notes >= 0:
+                os.close(self._notes)
+            self._notes = -1
+            finish(path)
+
+
+recorder = Recorder()
+
+
+def install() -> None:
+    """Record all of the program if PYSHMEM_TRACE is set: calls become recorded ones as pyshmem is imported."""
+    asked = read("PYSHMEM_TRACE")
+    if not asked:
+        return
+    ranges.record = recorder.recorded
+    path = Path(os.path.abspath(asked))
+
+    def listen(begins: bool) -> None:
+        if begins and recorder.path is None:
+            recorder.start(path)
+        else:
+            recorder.compare_clocks()
+
+    listeners.append(listen)
+    atexit.register(recorder.stop)
+
+
+def trace(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
+    """Record the calls of all PEs in the block of ``with``, and write them as a timeline. Collective over all PEs.
+
+    path: a file whose name ends with .json, the same on all PEs, for ui.perfetto.dev, chrome://tracing and `pyshmem taxes`.
+        It is there when the block has ended.
+    Errors: NotInitializedError; ArgumentError for another name, a folder that cannot be written, or a second timeline.
+    """
+    require_init("trace")
+    file = Path(os.path.abspath(path))
+    if file.suffix != ".json":
+        refuse(ArgumentError, "trace", "path", repr(str(path)), "a name that ends with .json")
+    if recorder.path is not None:
+        refuse(
+            ArgumentError, "trace", "path", f"{str(path)!r} while {recorder.path} is recorded", "one timeline at a time"
+        )
+    return _recording(file)
+
+
+@contextmanager
+def _recording(file: Path) -> Iterator[None]:
+    comm, generation = job.comm, job.generation
+    undo = ranges.replace(recorder.recorded)
+    try:
+        recorder.start(file)
+        yield
+        recorder.compare_clocks()
+    finally:
+        undo()
+        recorder.stop()
+    if comm is not None and job.inits and job.generation == generation:
+        comm.Barrier()

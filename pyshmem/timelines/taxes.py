@@ -1,0 +1,186 @@
+"""Where the time of each PE went, by the calls of a timeline. The parts sum to the whole.
+
+At each moment the innermost call of a PE's main thread counts. A wait that an arrow ends is for the PE that ended it, a
+meeting of a team for its last member until that one has come; what remains of a meeting is communication. While the PE that
+is waited for waits itself, the one that it waits for is the cause.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+COMPUTING, LAUNCHES, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
+    "computing",  # outside of calls, and in kernels outside of device calls
+    "between kernels",  # outside of calls, after a kernel and before the next one
+    "waits",  # for a word that another PE writes
+    "meetings",  # in barriers and collectives, until the last member came
+    "communication",  # in puts, gets, atomics, quiet, and in collectives from then on
+    "library",  # other calls: allocation, teams, launches
+)
+_COMMUNICATES = ("put", "get", "atomic", "order", "meet")
+_OWNERS = ("kernel", "operator", "span")
+
+
+class Call(NamedTuple):
+    """A slice of the timeline. Times are in microseconds."""
+
+    begin: float
+    end: float
+    pe: int
+    track: int
+    name: str
+    kind: str
+    team: str = ""
+    ended_by: int | None = None
+
+
+class Taxes(NamedTuple):
+    """Microseconds: parts by PE and part; by_owner by kernel or operator too; waited by PE and whom it waited for."""
+
+    whole: dict[int, float]
+    parts: dict[int, dict[str, float]]
+    by_owner: dict[str, dict[int, dict[str, float]]]
+    waited: dict[int, dict[int, float]]
+    notes: list[str]
+
+
+def read(path: Path) -> Taxes:
+    """The taxes of a timeline. Errors: OSError; ValueError if it is none."""
+    try:
+        found = json.loads(path.read_text())
+        calls = [_call(row) for row in found["traceEvents"] if row["ph"] == "X"]
+        notes = list(_notes(found["metadata"]))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
+    return divided(calls, notes)
+
+
+def _call(row: dict[str, Any]) -> Call:
+    end = row["ts"] + row["dur"]
+    details = row["args"]
+    known = row["pid"], row["tid"], row["name"], row["cat"], details.get("team", ""), details.get("ended_by")
+    return Call(row["ts"], end, *known)
+
+
+def _notes(metadata: dict[str, Any]) -> Iterator[str]:
+    for pe, lost in metadata["lost_events"].items():
+        yield f"PE {pe} has lost its last {lost} events"
+    if metadata["unfinished_pes"]:
+        yield f"PEs that have not ended: {metadata['unfinished_pes']}"
+    if metadata["missing_pes"]:
+        yield f"PEs without events: {metadata['missing_pes']}"
+    if error := max((each or 0 for each in metadata["clock_error_us"].values()), default=0):
+        yield f"times of different hosts are compared with an error of up to {error:.1f} us"
+
+
+def _none() -> dict[str, float]:
+    return dict.fromkeys(PARTS, 0.0)
+
+
+def divided(calls: list[Call], notes: Iterable[str] = ()) -> Taxes:
+    """Divide the time of each PE, from the first call of any PE to the last one's end."""
+    taxes = Taxes({}, {}, {}, {}, list(notes))
+    if not calls:
+        return taxes
+    span = min(each.begin for each in calls), max(each.end for each in calls)
+    last_to_come = _last_to_come(calls)
+    waits: dict[int, list[tuple[float, float, int]]] = {}  # by PE: from when to when, for whom
+    for pe in sorted({each.pe for each in calls}):
+        own = _main_thread([each for each in calls if each.pe == pe])
+        kernels = [each for each in own if each.kind == "kernel"]
+        gaps = min((each.end for each in kernels), default=span[1]), max((each.begin for each in kernels), default=0.0)
+        taxes.whole[pe] = span[1] - span[0]
+        parts, taxes.waited[pe], waits[pe] = taxes.parts.setdefault(pe, _none()), defaultdict(float), []
+        for begin, end, stack in _moments(own, *span):
+            owner = next((each.name for each in stack if each.kind in _OWNERS), None)
+            by_owner = taxes.by_owner.setdefault(owner, {}).setdefault(pe, _none()) if owner else _none()
+            between = gaps[0] <= begin and end <= gaps[1]
+            for part, time, who in _parts_of(begin, end, stack, last_to_come, between):
+                parts[part] += time
+                by_owner[part] += time
+                if who is not None:
+                    waits[pe].append((begin, begin + time, who))
+    for pe, own_waits in waits.items():
+        for begin, end, who in own_waits:
+            for cause, time in _causes(waits, begin, end, who, {pe}):
+                taxes.waited[pe][cause] += time
+    return taxes
+
+
+def _causes(
+    waits: dict[int, list[tuple[float, float, int]]], begin: float, end: float, who: int, known: set[int]
+) -> Iterator[tuple[int, float]]:
+    """Whom a wait for ``who`` was for: while that PE waited itself, for the one that it waited for."""
+    every = waits.get(who, [])
+    for start, stop, other in every[max(0, bisect_left(every, (begin,)) - 1) :]:
+        if start >= end:
+            break
+        start, stop = max(start, begin), min(stop, end)
+        if stop > start and other not in known:
+            if start > begin:
+                yield who, start - begin
+            yield from _causes(waits, start, stop, other, known | {who})
+            begin = stop
+    if end > begin:
+        yield who, end - begin
+
+
+def _main_thread(calls: list[Call]) -> list[Call]:
+    """The calls of the thread, host's and kernels' alike, that has made most."""
+    threads = Counter(each.track // 4 for each in calls)
+    return [each for each in calls if each.track // 4 == threads.most_common(1)[0][0]]
+
+
+def _moments(calls: list[Call], start: float, end: float) -> Iterator[tuple[float, float, list[Call]]]:
+    """The intervals in which the same calls are under way, with them, the innermost last."""
+    stack: list[Call] = []
+    time = start
+    for call in [*sorted(calls, key=lambda each: (each.begin, -each.end)), None]:
+        until = call.begin if call else end
+        while stack and stack[-1].end <= until:
+            inner = stack[-1]
+            if inner.end > time:
+                yield time, inner.end, stack
+                time = inner.end
+            stack.pop()
+        if until > time:
+            yield time, until, stack
+            time = until
+        if call:
+            stack.append(call)
+
+
+def _parts_of(
+    begin: float, end: float, stack: list[Call], last_to_come: dict[Call, Call], between: bool
+) -> Iterator[tuple[str, float, int | None]]:
+    """(part, time, the PE that was waited for) of an interval. between: whether it lies between two kernels."""
+    call = stack[-1] if stack else None
+    if call is None or call.kind == "operator":
+        yield LAUNCHES if between else COMPUTING, end - begin, None
+    elif call in last_to_come:
+        last = last_to_come[call]
+        came = min(end, max(begin, last.begin))
+        yield MEETING, came - begin, last.pe if last.pe != call.pe else None
+        yield LIBRARY if call.name == "shmem.launch" else COMMUNICATION, end - came, None
+    elif call.kind == "wait":
+        yield WAITING, end - begin, call.ended_by
+    elif call.kind in _COMMUNICATES:
+        yield COMMUNICATION, end - begin, None
+    else:
+        yield COMPUTING if call.kind in _OWNERS else LIBRARY, end - begin, None
+
+
+def _last_to_come(calls: list[Call]) -> dict[Call, Call]:
+    """For each call of a team the same call of the member that came last. Members make their calls in one order."""
+    numbers: Counter[tuple[int, str]] = Counter()
+    meetings: dict[tuple[str, int], list[Call]] = defaultdict(list)
+    for call in sorted(calls):
+        if call.kind == "meet":
+            numbers[call.pe, call.team] += 1
+            meetings[call.team, numbers[call.pe, call.team]].append(call)
+    return {each: max(met) for met in meetings.values() if len(met) > 1 for each in met}

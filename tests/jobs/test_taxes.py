@@ -1,0 +1,105 @@
+"""pyshmem taxes: the parts of timelines whose parts are known, and that parts sum to the whole."""
+
+import json
+
+import pytest
+from hypothesis import given, settings, strategies as st
+from pyshmem.launch import taxes as command
+from pyshmem.timelines import taxes
+
+
+def row(pe, begin, end, name, kind, track=0, **details):
+    return {
+        "name": name,
+        "cat": kind,
+        "ph": "X",
+        "pid": pe,
+        "tid": 4 * pe + track,
+        "ts": begin,
+        "dur": end - begin,
+        "args": details,
+    }
+
+
+METADATA = {"lost_events": {}, "unfinished_pes": [], "missing_pes": [], "clock_error_us": {"0": 0}}
+# times in microseconds, and the parts of each PE
+BARRIERS = (  # PE 2 computes three times as long before each of two barriers, each of which takes 10 after it has come
+    [row(pe, at + (300 if pe == 2 else 100), at + 310, "shmem.barrier_all", "meet", team="world")
+     for at in (0, 400) for pe in range(3)] + [row(0, 0, 1, "shmem.fence", "order")],
+    {0: {"computing": 289, "meetings": 400, "communication": 21},
+     1: {"computing": 290, "meetings": 400, "communication": 20},
+     2: {"computing": 690, "communication": 20}},
+    {0: {2: 400}, 1: {2: 400}, 2: {}},
+)  # fmt: skip
+PIPELINE = (  # PE 0 computes and sends; PE 1 waits for it, then computes
+    [row(0, 0, 5, "shmem.zeros", "call"), row(0, 105, 125, "shmem.put_signal", "put"), row(0, 225, 250, "shmem.quiet", "order"),
+     row(1, 5, 120, "shmem.signal_wait_until", "wait", ended_by=0), row(1, 200, 201, "shmem.p", "put")],
+    {0: {"library": 5, "computing": 200, "communication": 45}, 1: {"computing": 134, "waits": 115, "communication": 1}},
+    {0: {}, 1: {0: 115}},
+)  # fmt: skip
+CHAIN = (  # PE 2 waits for PE 1, which waits for PE 0 half of that time
+    [row(0, 0, 10, "shmem.zeros", "call"), row(1, 10, 50, "shmem.wait_until", "wait", ended_by=0),
+     row(2, 20, 110, "shmem.wait_until", "wait", ended_by=1)],
+    {0: {"library": 10, "computing": 100}, 1: {"computing": 70, "waits": 40}, 2: {"computing": 20, "waits": 90}},
+    {0: {}, 1: {0: 40}, 2: {0: 30, 1: 60}},
+)  # fmt: skip
+KERNELS = (  # two kernels in an operator, with device calls, and a gap between them; a launch that is a meeting of one
+    [row(0, 0, 100, "shmem.ops.gemm", "operator"), row(0, 10, 40, "tile", "kernel", 1), row(0, 20, 30, "dev.put", "put", 1),
+     row(0, 100, 100, "shmem.quiet", "order"), row(0, 140, 200, "tile", "kernel", 1), row(0, 150, 190, "phase", "span", 1),
+     row(0, 160, 170, "dev.wait_until", "wait", 1)],
+    {0: {"computing": 80, "communication": 10, "between kernels": 100, "waits": 10}},
+    {0: {}},
+)  # fmt: skip
+
+
+def read(rows, tmp_path):
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
+    return taxes.read(path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "parts", "waited"), [BARRIERS, PIPELINE, CHAIN, KERNELS], ids=["barriers", "pipeline", "chain", "kernels"]
+)
+def test_parts_of_known_timelines_are_right_within_2_percent_and_name_who_was_waited_for(rows, parts, waited, tmp_path):
+    found = read(rows, tmp_path)
+    for pe, known in parts.items():
+        assert {part: time for part, time in found.parts[pe].items() if time} == pytest.approx(known, rel=0.02)
+        assert dict(found.waited[pe]) == pytest.approx(waited[pe], rel=0.02)
+        assert sum(known.values()) == pytest.approx(found.whole[pe])
+
+
+def test_the_parts_of_kernels_and_operators_are_those_within_them(tmp_path):
+    found = read(KERNELS[0], tmp_path).by_owner
+    assert {name: {part: time for part, time in parts[0].items() if time} for name, parts in found.items()} == {
+        "shmem.ops.gemm": {"computing": 30, "communication": 10, "between kernels": 60},
+        "tile": {"computing": 50, "waits": 10},
+    }
+
+
+calls = st.builds(
+    lambda begin, length, pe, track, kind: taxes.Call(begin, begin + length, pe, 4 * pe + track, f"shmem.{kind}", kind, "world"),
+    st.integers(0, 100), st.integers(0, 50), st.integers(0, 2), st.integers(0, 1),
+    st.sampled_from(["put", "wait", "meet", "kernel", "operator", "call"]),
+)  # fmt: skip
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(calls, min_size=1, max_size=20))
+def test_the_parts_of_each_pe_sum_to_the_whole_in_any_timeline(found):
+    divided = taxes.divided(found)
+    for pe, whole in divided.whole.items():
+        assert sum(divided.parts[pe].values()) == pytest.approx(whole)
+        assert all(time >= 0 for time in divided.parts[pe].values())
+
+
+def test_the_command_prints_shares_and_the_pe_that_was_waited_for_and_refuses_other_files(tmp_path, capsys):
+    read(BARRIERS[0], tmp_path)
+    assert command.main([str(tmp_path / "out.json")]) == 0
+    out = capsys.readouterr().out
+    assert "0.40  56%" in out and "PE 2: 0.40" in out
+    assert "PE 2 was waited for longest: 0.80 ms in all, by 2 PEs" in out
+    (tmp_path / "other.json").write_text("[]")
+    assert command.main([str(tmp_path / "other.json")]) == 2
+    assert "other.json; wants a timeline that pyshmemrun --trace has written" in capsys.readouterr().err
+    assert command.main([str(tmp_path / "none.json")]) == 2
