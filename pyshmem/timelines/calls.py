@@ -26,7 +26,8 @@ _ARGUMENTS = (
 )
 _PE, _ARRAY, _SIZE, _WORD, _VALUE, _OP, _CTX, _TEAM = range(len(_ARGUMENTS))
 _COMPARISONS: dict[Any, int] = {**{sign: code for code, sign in enumerate(SIGNS)}, **{code: code for code in range(6)}}
-_MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce", "launch")
+_MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "all_gather", "all_to_all",
+             "reduce", "launch")  # fmt: skip
 # calls that only ask, which a timeline would be full of
 _QUERIES = ("my_pe", "n_pes", "ptr", "team_ptr", "c_address", "from_address", "heap_bases", "peer_addresses",
             "is_symmetric", "pe_accessible", "addr_accessible", "translate_pe", "get_config", "get_team",

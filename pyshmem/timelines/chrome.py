@@ -19,18 +19,19 @@ _SIGNS = ("==", "!=", ">", ">=", "<", "<=")
 _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
           ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
           ("signal", "put"), ("fence", "order"), ("quiet", "order"), ("pe_quiet", "order"), ("set_lock", "wait"),
-          ("acquire", "wait"), ("__enter__", "wait"))  # fmt: skip
+          ("acquire", "wait"), ("__enter__", "wait"), ("load", "get"), ("store", "put"), ("send", "put"), ("recv", "wait"),
+          ("sendrecv", "wait"))  # fmt: skip
 
 
 def kind(event: Event) -> str:
-    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, span or call."""
+    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program or call."""
     name = event.name
     if event.op == MEET:
         return "meet"
     if name.startswith(("shmem.ops.", "shmem.irregular.")):
         return "operator"
     if event.track == KERNELS and not name.startswith("dev."):
-        return "kernel" if event.place == 0 else "span"
+        return "kernel" if event.place == 0 else "program"
     words = name.removeprefix("dev.").rpartition(".")[2].removeprefix("shmem_")
     for start, found in _KINDS:
         if words == start or words.startswith(start + "_"):
@@ -158,6 +159,8 @@ def _details(event: Event) -> dict[str, Any]:
             details["add" if event.op == ADD else "set"] = event.value
     if event.op == MEET:
         details["team"] = team(event)
+    if kind(event) == "program":
+        details["program"] = index(event)
     if not event.end:
         details["unfinished"] = True
     if event.flags & FAILED:
@@ -166,9 +169,16 @@ def _details(event: Event) -> dict[str, Any]:
 
 
 def team(event: Event) -> str:
-    """The team of a call, as start, stride and size; the world has none."""
+    """The team of a call, as start, stride and size, or world. In kernels the programs of one index meet."""
     low = (1 << 21) - 1
-    return f"{event.place >> 42}:{event.place >> 21 & low}:{event.place & low}" if event.place else "world"
+    name = f"{event.place >> 42}:{event.place >> 21 & low}:{event.place & low}" if event.place else "world"
+    return name + (f" in program {index(event)}" if event.track == KERNELS else "")
+
+
+def index(event: Event) -> str:
+    """The index of a program in its grid."""
+    low = (1 << 20) - 1
+    return f"{event.value & low}, {event.value >> 20 & low}, {event.value >> 40}"
 
 
 def _arrows(pairs: Sequence[tuple[Event, Event]], start: int, ends: dict[int, int]) -> Iterator[dict[str, Any]]:

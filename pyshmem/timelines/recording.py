@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pyshmem.host.init import listeners
-from pyshmem.runtime import _native, ranges
+from pyshmem.runtime import _native, interpreter, ranges
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -31,6 +31,7 @@ class Recorder:
         self.path: Path | None = None  # of the timeline, while it is recorded
         self._names: dict[str, int] = {}
         self._notes = -1
+        self._undo: Callable[[], None] = lambda: None  # ends the recording of kernels
 
     def number(self, name: str) -> int:
         """The number of a name in events."""
@@ -68,6 +69,10 @@ class Recorder:
         for name, number in self._names.items():
             self._note(name=(number, name))
         self.path = path
+        if interpreter.active():
+            from pyshmem.timelines import kernels  # imports triton
+
+            self._undo = kernels.install(self.number)
         self.compare_clocks()
 
     def compare_clocks(self) -> None:
@@ -79,6 +84,7 @@ class Recorder:
         """Record no more. The last PE that comes here writes the timeline."""
         path, self.path = self.path, None
         if path is not None:
+            self._undo()
             _native.close_events()
             self._note(end=time.monotonic_ns())
             if self._notes >= 0:

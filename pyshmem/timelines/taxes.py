@@ -23,7 +23,7 @@ COMPUTING, LAUNCHES, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
     "library",  # other calls: allocation, teams, launches
 )
 _COMMUNICATES = ("put", "get", "atomic", "order", "meet")
-_OWNERS = ("kernel", "operator", "span")
+_OWNERS = ("kernel", "operator")
 
 
 class Call(NamedTuple):
@@ -172,7 +172,7 @@ def _parts_of(
     elif call.kind in _COMMUNICATES:
         yield COMMUNICATION, end - begin, None
     else:
-        yield COMPUTING if call.kind in _OWNERS else LIBRARY, end - begin, None
+        yield COMPUTING if call.kind in ("kernel", "program") else LIBRARY, end - begin, None
 
 
 def _last_to_come(calls: list[Call]) -> dict[Call, Call]:

@@ -45,7 +45,7 @@ CHAIN = (  # PE 2 waits for PE 1, which waits for PE 0 half of that time
 )  # fmt: skip
 KERNELS = (  # two kernels in an operator, with device calls, and a gap between them; a launch that is a meeting of one
     [row(0, 0, 100, "shmem.ops.gemm", "operator"), row(0, 10, 40, "tile", "kernel", 1), row(0, 20, 30, "dev.put", "put", 1),
-     row(0, 100, 100, "shmem.quiet", "order"), row(0, 140, 200, "tile", "kernel", 1), row(0, 150, 190, "phase", "span", 1),
+     row(0, 100, 100, "shmem.quiet", "order"), row(0, 140, 200, "tile", "kernel", 1), row(0, 150, 190, "program", "program", 1),
      row(0, 160, 170, "dev.wait_until", "wait", 1)],
     {0: {"computing": 80, "communication": 10, "between kernels": 100, "waits": 10}},
     {0: {}},

@@ -1,11 +1,13 @@
 """Timelines: one file of all PEs, arrows between the right calls, clocks, and files that open whatever happens to a PE."""
 
 import json
+import struct
 
 import pytest
 from hypothesis import given, settings, strategies as st
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
+from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import ADD, BEFORE, SET, WAITS, WORD, Event
 
@@ -13,14 +15,26 @@ PROGRAM = """
 import random
 import time
 import numpy as np
-import torch
 import pyshmem as shmem
+import pyshmem.device as dev
+import torch
+import triton
+import triton.language as tl
 from pyshmem.host import rma
 from pyshmem.runtime.job import job
 from pyshmem.timelines.clocks import compared
 
+@triton.jit
+def pass_on(ctx, data, flags):
+    flag = flags + tl.program_id(0)
+    if dev.my_pe(ctx) > 0:
+        dev.signal_wait_until(ctx, flag, dev.CMP_EQ, 7)
+    dev.put_signal(ctx, data, data, 16, flag, 7, dev.SIGNAL_SET, (dev.my_pe(ctx) + 1) % dev.n_pes(ctx))
+    dev.barrier_all(ctx)
+
 shmem.init()
 me, n = shmem.my_pe(), shmem.n_pes()
+passed = shmem.zeros(2, dtype=torch.uint64)
 flags, data = shmem.zeros(n, dtype=torch.uint64), shmem.zeros(64, dtype=torch.int32)
 team = shmem.TEAM_WORLD.split_strided(0, 1, n)
 context = team.create_ctx()
@@ -43,6 +57,7 @@ with shmem.trace("out.json"):
                 shmem.atomic_inc(flag, target)
         if me == target:
             shmem.wait_until(flags[source : source + 1], ">=", value)
+    pass_on[(2,)](shmem.device_context(), data, passed)
     shmem.put(data, np.ones(8, np.int32), 0)
     team.sync()
     try:
@@ -86,7 +101,17 @@ def test_each_wait_has_an_arrow_from_the_call_that_sent_its_message(timeline):
     pairs = {}
     for arrow in arrows:
         pairs.setdefault(arrow["id"], {})[arrow["ph"]] = at(calls, arrow)
-    assert len(pairs) == sum(call["cat"] == "wait" for call in calls) == 60
+    assert len(pairs) == sum(call["cat"] == "wait" for call in calls) == 60 + 4
+    of_kernels = [pairs.pop(key) for key, pair in [*pairs.items()] if pair["f"]["name"] == "dev.signal_wait_until"]
+    for pair in of_kernels:
+        assert (
+            pair["s"]["name"] == "dev.put_signal"
+            and pair["f"]["pid"] == pair["s"]["pid"] + 1 == pair["s"]["args"]["pe"]
+        )
+        assert (
+            pair["f"]["args"]["word"] == pair["s"]["args"]["word"] and pair["f"]["args"]["ended_by"] == pair["s"]["pid"]
+        )
+    assert len(of_kernels) == 4
     added = {}
     for pair in sorted(pairs.values(), key=lambda pair: pair["s"]["ts"]):
         source, wait = pair["s"], pair["f"]
@@ -115,6 +140,57 @@ def test_calls_say_bytes_pe_route_team_and_failures(timeline):
     assert "shmem.my_pe" not in by_name
     assert metadata["pes"] == 3 and metadata["events"] == len(calls)
     assert metadata["clock_error_us"] == {"0": 0, "1": 0, "2": 0} and not metadata["lost_events"]
+
+
+def test_kernels_have_their_programs_and_these_their_device_calls_within_them(timeline):
+    _, calls, _ = timeline
+    for pe in range(3):
+        own = [call for call in calls if call["pid"] == pe and call["tid"] % 4 == 1]
+        (kernel,) = (call for call in own if call["cat"] == "kernel")
+        programs = [call for call in own if call["cat"] == "program"]
+        assert kernel["name"] == "pass_on"
+        assert [call["args"]["program"] for call in programs] == ["0, 0, 0", "1, 0, 0"]
+        for number, program in enumerate(programs):
+            end = program["ts"] + program["dur"]
+            assert kernel["ts"] <= program["ts"] and end <= kernel["ts"] + kernel["dur"]
+            within = [call for call in own if call["name"].startswith("dev.") and program["ts"] <= call["ts"] <= end]
+            assert [call["name"] for call in within] == ["dev.signal_wait_until"] * (pe > 0) + [
+                "dev.put_signal",
+                "dev.barrier_all",
+            ]
+            assert within[-2]["args"]["bytes"] == 64 and within[-2]["args"]["set"] == 7
+            assert within[-1]["args"]["team"] == f"0:1:3 in program {number}, 0, 0"
+
+
+def test_spans_of_hosts_with_other_clocks_are_where_they_were_within_the_error(tmp_path):
+    """PE 1's clock is 5 ms ahead at first and 6 ms at the end, of a second; one of its calls never ends."""
+    folder = tmp_path / "out.json.parts"
+    folder.mkdir()
+    start, second, error = 10**12, 10**9, 40_000
+    spans = [(100_000, 900_000, 1), (500_000_000, 510_000_000, 2), (900_000_000, 0, 1)]  # begin, end, name
+    for pe, ahead in enumerate([(0, 0), (5_000_000, 6_000_000)]):
+
+        def here(time, ahead=ahead):
+            return start + time + ahead[0] + (ahead[1] - ahead[0]) * time // second
+
+        clocks = [(here(time), there, pe * error) for time, there in zip((0, second), ahead, strict=True)]
+        notes = [{"pe": pe, "n_pes": 2, "host": f"h{pe}", "pid": 7}, *({"clock": clock} for clock in clocks),
+                 {"name": (1, "shmem.put")}, {"name": (2, "shmem.get")}, {"end": 1}]  # fmt: skip
+        (folder / f"pe-{pe}.notes").write_text("".join(json.dumps(note) + "\n" for note in notes))
+        rows = [struct.pack("<2q2Q2qi2I2BH", here(begin), end and here(end), 0, 0, 0, 0, -1, name, 7, 0, 0, 0)
+                for begin, end, name in spans]  # fmt: skip
+        (folder / f"pe-{pe}.events").write_bytes(struct.pack("<2Q", 3, 64).ljust(4096, b"\0") + b"".join(rows))
+    assert merging.finish(tmp_path / "out.json")
+    metadata, calls, _ = read(tmp_path / "out.json")
+    assert metadata["clock_error_us"] == {"0": 0, "1": 40}
+    first = min(call["ts"] for call in calls)
+    for pe in range(2):
+        own = sorted((call for call in calls if call["pid"] == pe), key=lambda call: call["ts"])
+        for call, (begin, end, name) in zip(own, spans, strict=True):
+            assert abs(call["ts"] - first - (begin - 100_000) / 1e3) <= 40
+            assert not end or abs(call["dur"] - (end - begin) / 1e3) <= 40
+            assert call["args"].get("unfinished", False) is (not end)
+            assert call["name"] == ("shmem.put", "shmem.get")[name - 1]
 
 
 KILLED = """

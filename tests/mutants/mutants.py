@@ -20,7 +20,7 @@ class Mutant(NamedTuple):
 
 
 _C, _HOST, _RUNTIME = "pyshmem/runtime/_*.[ch]", "pyshmem/host/*.py", "pyshmem/runtime/*.py"
-_CAPI = "pyshmem/capi/*.h"
+_CAPI, _TIMELINES = "pyshmem/capi/*.h", "pyshmem/timelines/*.py"
 _NEAR, _FAR, _TEAMS = (f"pyshmem/transport/{room}/*.py" for room in ("near", "far", "teams"))
 _KERNELS, _DEVICE = "pyshmem/kernels/*.py", "pyshmem/device/**/*.py"
 _GPU, _INTERPRETER = (f"pyshmem/device/arch/{side}/*.py" for side in ("gpu", "interpreter"))
@@ -55,6 +55,20 @@ MUTANTS = [
            "2/1 rma nbi_forms_are_complete"),
     Mutant("host-or-and-xor-swapped", _HOST, '"atomic_fetch_or": _Row("fetch_or"', '"atomic_fetch_or": _Row("fetch_xor"',
            "2 amo fetching_atomic"),
+    # ---- timelines ----
+    Mutant("timelines-clock-goes-the-wrong-way", _TIMELINES, "return time - early - round(", "return time + early + round(",
+           "jobs timelines other_clocks"),
+    Mutant("timelines-clocks-swapped", _TIMELINES, "(before + after) // 2 - there", "there - (before + after) // 2",
+           "jobs timelines each_wait"),
+    Mutant("timelines-end-lost", _TIMELINES, "end = event.end or last", "end = last", "jobs timelines other_clocks"),
+    Mutant("timelines-arrow-from-the-wrong-pe", _TIMELINES, "writes[each.to, on_gpu", "writes[each.pe, on_gpu",
+           "jobs timelines arrows_join"),
+    Mutant("timelines-value-is-never-taken", _TIMELINES, "if each.again:", "if False:", "jobs timelines arrows_join"),
+    Mutant("timelines-word-of-kernels-of-the-wrong-place", _TIMELINES, "int(number(word)) - cpu.base", "int(number(word))",
+           "jobs timelines each_wait"),
+    Mutant("taxes-meetings-last-to-their-end", _TIMELINES, "came = min(end, max(begin, last.begin))", "came = end",
+           "jobs taxes known"),
+    Mutant("taxes-of-the-next-pe-only", _TIMELINES, "stop > start and other not in known", "False", "jobs taxes known"),
     # ---- runtime ----
     Mutant("runtime-allocations-overlap", _RUNTIME, "self._take(index, start, _rounded(start + nbytes))",
            "self._take(index, start, _rounded(start + 1))", "2 memory do_not_overlap"),
