@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import codeop
 import json
+import linecache
 import os
 import sys
 import time
@@ -29,7 +30,9 @@ from .pe import prefix
 SOON, PAUSE = 0.0001, 0.01  # seconds between the first looks for a message, and later: a PE at the prompt takes no core
 STRAY = 0.05  # seconds for errors, and for lines from other hosts, which come through processes of their own
 TAG = 7
-PROMPT = "<prompt>"  # the file of statements in tracebacks
+PROMPT = (
+    "<prompt {}>"  # the file of a statement, by its number: in tracebacks, and where Triton reads the source of kernels
+)
 END = "\x1e\n"  # a character that programs do not print
 
 
@@ -86,14 +89,14 @@ def main() -> None:
         taken = False
         try:
             if me == 0:
-                source = _read_cell() if cells else _read(terminal)
+                source = _read_cell() if cells else _read(terminal, PROMPT.format(statement + 1))
                 statement, taken = statement + 1, True
                 _send(comm, (statement, source), range(1, n_pes))
             else:
                 statement, source = _receive(comm, 0)
             if source is None:
                 return
-            run(source, names)
+            run(source, names, PROMPT.format(statement))
             for file in outputs:
                 file.end_line()
             stray = not straight or (sys.stderr.used and not cells)
@@ -106,25 +109,23 @@ def main() -> None:
             print(end=END, file=terminal, flush=True)
 
 
-def run(source: str, names: dict[str, Any]) -> None:
+def run(source: str, names: dict[str, Any], file: str) -> None:
     """Run one statement, or all of a cell, and print its error. The value of the last expression is printed."""
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
     try:
-        *before, last = ast.parse(source, PROMPT).body or [ast.Pass(lineno=1, col_offset=0)]
-        exec(compile(ast.Module(before, []), PROMPT, "exec"), names)
-        exec(compile(ast.Interactive([last]), PROMPT, "single"), names)
+        *before, last = ast.parse(source, file).body or [ast.Pass(lineno=1, col_offset=0)]
+        exec(compile(ast.Module(before, []), file, "exec"), names)
+        exec(compile(ast.Interactive([last]), file, "single"), names)
     except SystemExit:
         print("Ctrl-D ends the session", file=sys.stderr)
     except BaseException as error:  # noqa: BLE001 - whatever a statement raises, the next one runs
-        if isinstance(error, shmem.ShmemError):
-            sys.stderr.write(tracebacks.folded(error))
-            return
         trace = error.__traceback__ and error.__traceback__.tb_next  # without this function
-        if isinstance(error, SyntaxError) and error.filename == PROMPT:
+        if isinstance(error, SyntaxError) and error.filename == file:
             trace = None  # of ast.parse
-        sys.stderr.write("".join(traceback.format_exception(type(error), error, trace)))
+        sys.stderr.write(tracebacks.told(error.with_traceback(trace)))
 
 
-def _read(terminal: IO[str]) -> str | None:
+def _read(terminal: IO[str], file: str) -> str | None:
     """The next complete statement, or None at the end of the input. A statement that is wrong is printed and left out."""
     lines: list[str] = []
     while True:
@@ -134,7 +135,7 @@ def _read(terminal: IO[str]) -> str | None:
             return None
         lines.append(line.rstrip("\n"))
         try:
-            if codeop.compile_command("\n".join(lines), PROMPT, "single") is not None:
+            if codeop.compile_command("\n".join(lines), file, "single") is not None:
                 return "\n".join(lines) + "\n"
         except (SyntaxError, ValueError, OverflowError) as error:
             terminal.write("".join(traceback.format_exception_only(type(error), error)))

@@ -33,7 +33,7 @@ def install() -> None:
         threading.excepthook = _in_one_write(threading.excepthook)
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(origin(error), (ShmemError, KeyboardInterrupt)) and not environment.read("SHMEM_DEBUG"):
+        if is_folded(error):
             sys.stderr.write(folded(error))
         else:
             previous(kind, error, trace)
@@ -60,6 +60,15 @@ def origin(error: BaseException | None) -> BaseException | None:
     if error is not None and type(error).__name__ == "InterpreterError":  # Triton's, which host programs do not import
         return error.__cause__ or error
     return error
+
+
+def is_folded(error: BaseException) -> bool:
+    return isinstance(origin(error), (ShmemError, KeyboardInterrupt)) and not environment.read("SHMEM_DEBUG")
+
+
+def told(error: BaseException) -> str:
+    """Return the traceback as it is printed where nobody catches the error."""
+    return folded(error) if is_folded(error) else "".join(traceback.format_exception(error))
 
 
 def folded(error: BaseException) -> str:
