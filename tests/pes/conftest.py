@@ -37,7 +37,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Without a GPU, 1, 2, 3 and 4 PEs share the cases of a test that has many, of types for example: see cases.
+    """Without a GPU, 1, 2, 3 and 4 PEs share the cases of a test, of types for example: see cases.
 
     PYSHMEM_TEST_ALL_CASES=1 runs all everywhere; pretended nodes and other numbers of PEs have other cases, and run all.
     """
