@@ -203,7 +203,7 @@ def test_checker_finds_the_races_of_labelled_programs_and_no_others(tmp_path):
     sites = [site for found in json.loads((tmp_path / "found.json").read_text()) for site in found["sites"]]
     found = {site["function"].removesuffix("_kernel") for site in sites}
     assert {name: name in found for name in labelled.PROGRAMS} == {
-        name: label for name, (_, label) in labelled.PROGRAMS.items()
+        name: label for name, (label, *_) in labelled.PROGRAMS.items()
     }
 
 

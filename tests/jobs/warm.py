@@ -126,8 +126,9 @@ def run(path):
 if sys.argv[1] == "--serve":
     import gc
 
-    import torch  # noqa: F401
+    import torch
 
+    torch.set_num_threads(1)  # the PEs of a test share few cores
     gc.freeze()  # a program's process would look at each object of torch when it ends, and so copy its memory
     sys.argv = serve(sys.argv[2])
     run(sys.argv[0])
