@@ -11,7 +11,7 @@ from pyshmem.ops.experts import kernels as expert_kernels
 from pyshmem.ops.training import schedules as gradient_schedules
 from pyshmem.ops.norms import kernels as norm_kernels
 from pyshmem.ops.norms import words as norm_words
-from pyshmem.ops.attention.decode_schedules import COMPILED, MERGING_WARPS, WARPS
+from pyshmem.ops.attention.decode_schedules import MERGING_WARPS, WARPS, blocks_of
 from pyshmem.ops.experts import words as expert_words
 from pyshmem.ops.experts.schedules import ADDED, EACH, SENT, SPREAD, encoded_division, power, sizes_of
 from pyshmem.ops.norms.schedules import MOST_PARTS, MOST_PES, Push
@@ -108,7 +108,7 @@ def test_rows_of_8_bits_are_stored_16_at_once_without_spills(case, target):
 
 def decode(kernel, target, dtype, warps=WARPS, page=None, **constants):
     """A kernel of flash_decode, for 32 heads of queries and 8 of keys, of 128 elements."""
-    block, stages, chunk = COMPILED
+    block, stages, chunk = blocks_of(target, 128, page)
     floats, words = array(torch.float32), array(torch.uint64)
     arrays = dict.fromkeys(("values", "logs", "out_logs"), floats)
     arrays["exchange"] = decode_kernels.Exchange(words, floats, floats, array(torch.int64), words)
@@ -118,7 +118,7 @@ def decode(kernel, target, dtype, warps=WARPS, page=None, **constants):
     sizes = {"shape": decode_kernels.Shape(65536, 33, 8, 0.1), "count": 33, "pitch": 512, "logs_pitch": 4}
     sizes |= {"step": 33 * 512, "logs_step": 33 * 4}
     sizes["FORM"] = decode_kernels.Form(8, 4, 128, 16, block, 4, 128, chunk, page, "ieee")
-    threads, stages = warps * TARGETS[target].warp_size, stages if target == "nvidia" else 2
+    threads = warps * TARGETS[target].warp_size
     return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **constants)
 
 

@@ -15,6 +15,7 @@ import triton.language as tl
 import pyshmem.device as dev
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
+from pyshmem.device.arch.targets import is_nvidia
 
 
 class Exchange(NamedTuple):
@@ -101,17 +102,33 @@ def attend(ctx, exchange, parts, shape, operands, FORM: tl.constexpr, FUSED: tl.
             pages += sequence * (shape.tokens // FORM.PAGE)
         last = tl.minimum(first + each, length)
         value, log = attended(queries, operands.k + start, operands.v + start, pages, first, last, shape.scale, FORM)
-        tl.store(parts.means + tl.cast(item, tl.int64) * (Q * D) + places, value, mask=inside)
-        tl.store(parts.logs + item * Q + head, log, mask=head < Q)
-        if FUSED:
-            dev.fence(ctx)
-            before = dev.atomic_fetch_add(ctx, exchange.tallies + group, 1, dev.my_pe(ctx))
-            if before + 1 == splits:
-                tl.store(exchange.tallies + group, 0)
-                start = tl.cast(group, tl.int64) * splits * Q
-                values, logs = parts.means + start * D, parts.logs + start
-                mine, its = merged(values, logs, splits, Q * D, Q, FORM, FORM.CHUNK)
-                exchanged(ctx, exchange, mine, its, group, shape.groups, operands.out, FORM)
+        if FUSED and ctx.members == 1:
+            if splits == 1:  # nothing is to be added
+                store_result(operands.out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
+        if not (FUSED and ctx.members == 1) or splits > 1:
+            tl.store(parts.means + tl.cast(item, tl.int64) * (Q * D) + places, value, mask=inside)
+            tl.store(parts.logs + item * Q + head, log, mask=head < Q)
+            if FUSED:
+                if is_last(ctx, exchange.tallies + group, splits):
+                    start = tl.cast(group, tl.int64) * splits * Q
+                    values, logs = parts.means + start * D, parts.logs + start
+                    mine, its = merged(values, logs, splits, Q * D, Q, FORM, FORM.CHUNK)
+                    exchanged(ctx, exchange, mine, its, group, shape.groups, operands.out, FORM)
+
+
+@jit
+def is_last(ctx, tally, count):
+    """Count this program, which has stored its part. Return whether ``count`` have; their parts can then be loaded."""
+    if is_nvidia(ctx.where):  # all of them are on this GPU: a fence for other PEs would wait for much longer
+        arch.join(ctx)
+        before = dev.atomic_fetch_add(ctx, tally, 1, dev.my_pe(ctx), None, "acq_rel", "gpu")
+    else:
+        dev.fence(ctx)
+        before = dev.atomic_fetch_add(ctx, tally, 1, dev.my_pe(ctx))
+    last = before + 1 == count
+    if last:
+        tl.store(tally, 0)
+    return last
 
 
 @jit
@@ -218,6 +235,23 @@ def exchanged(ctx, exchange, value, log, group, groups, out, FORM: tl.constexpr)
     head, lane = tl.arange(0, FORM.PQ), tl.arange(0, FORM.PD)
     inside = (head < Q)[:, None] & (lane < D)[None, :]
     places = head[:, None] * D + lane[None, :]
+    if ctx.members == 1:
+        store_result(out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
+    else:
+        combine_over_pes(ctx, exchange, value, log, group, groups, out, head, inside, places, FORM)
+
+
+@jit
+def store_result(places, value, inside):
+    """Store the values of a group, in the type of the result."""
+    tl.store(places, arch.rounded(value, places.dtype.element_ty), mask=inside)
+
+
+@jit
+def combine_over_pes(ctx, exchange, value, log, group, groups, out, head, inside, places, FORM: tl.constexpr):
+    """As exchanged, of several PEs. head, inside, places: of the elements of a group."""
+    Q: tl.constexpr = FORM.Q
+    D: tl.constexpr = FORM.D
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     epoch = tl.load(exchange.epochs + group) + 1
     here = (epoch & 1) * n * groups
@@ -232,8 +266,7 @@ def exchanged(ctx, exchange, value, log, group, groups, out, FORM: tl.constexpr)
     first = (here + group) * Q
     values, logs = exchange.slots + first * D, exchange.slot_logs + first
     value, log = merged(values, logs, n, groups * (Q * D), groups * Q, FORM, ctx.members)
-    final = arch.rounded(value, out.dtype.element_ty)
-    tl.store(out + tl.cast(group, tl.int64) * (Q * D) + places, final, mask=inside)
+    store_result(out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
     arch.join(ctx)  # all threads have loaded the epoch
     tl.store(exchange.epochs + group, epoch)
 

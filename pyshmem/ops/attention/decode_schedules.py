@@ -22,8 +22,8 @@ WARPS, MERGING_WARPS = 4, 8
 RESIDENT = 2  # programs that a multiprocessor of NVIDIA's runs at once, with the shared memory of their stages
 MOST_SPLITS = 64
 LEAST_BLOCKS = 4  # of tokens in a split
-# tokens of a block, stages of its loop, and parts that are combined at once
-COMPILED, INTERPRETED = (64, 3, 16), (16, 1, 2)
+COMPILED, INTERPRETED = (64, 3, 16), (16, 1, 2)  # as blocks_of returns
+NARROW = 64  # elements: without pages, wider heads have half as many tokens in a block on NVIDIA's GPUs
 
 
 class Local:
@@ -35,8 +35,7 @@ class Local:
         """space, epochs: of the plan, for all its kernels."""
         self.problem, self.space, self.epochs = problem, space, epochs
         queries, width = problem.heads // problem.kv_heads, problem.width
-        block, stages, chunk = INTERPRETED if interpreter.active() else COMPILED
-        stages = min(stages, 2) if machine().arch.startswith("gfx") else stages
+        block, stages, chunk = blocks_of(machine().arch, width, problem.page)
         self.groups, self.block, self.stages = problem.sequences * problem.kv_heads, block, stages
         widened = interpreter.active() and problem.dtype is not torch.float32
         self.form = Form(
@@ -128,6 +127,16 @@ class BulkSynchronous(Local):
 
 Schedule = Literal["auto", "fused", "bulk_synchronous"]
 SCHEDULES = {"fused": Fused, "bulk_synchronous": BulkSynchronous}
+
+
+def blocks_of(arch: str, width: int, page: int | None) -> tuple[int, int, int]:
+    """Return the tokens of a block, the stages of its loop, and the parts that are combined at once."""
+    if arch == "interpreter":
+        return INTERPRETED
+    block, stages, chunk = COMPILED
+    if arch.startswith("gfx"):
+        return block, min(stages, 2), chunk
+    return (block // 2 if width > NARROW and page is None else block), stages, chunk
 
 
 def splits_of(groups: int, tokens: int, block: int, resident: int) -> int:
