@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyshmem.timelines import merging
-from pyshmem.timelines.taxes import PARTS, Taxes, read
+from pyshmem.timelines.taxes import PARTS, Arrow, Call, Taxes, divided, read
 
 DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
 meetings until the last PE came, and communication that nothing hides. The parts of a PE sum to the time of the whole."""
@@ -20,7 +20,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
     parser = argparse.ArgumentParser("pyshmem taxes", description=DESCRIPTION)
     parser.add_argument("timeline", type=Path, metavar="out.json", help="of pyshmemrun --trace out.json")
-    path = parser.parse_args(arguments).timeline
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw it, into a .png, .svg or .pdf")
+    parser.add_argument("--window", type=float, nargs=2, metavar=("FROM", "TO"), help="what of it to draw, in ms")
+    options = parser.parse_args(arguments)
+    path = options.timeline
     try:
         from rich.console import Console
         from rich.table import Table
@@ -30,10 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if not path.exists():
             merging.finish(path, whole=False)  # of a job that was killed, started by mpiexec
-        taxes = read(path)
+        calls, arrows, notes = read(path)
+        if options.picture:
+            _draw(calls, arrows, options.picture, options.window)
     except (OSError, ValueError) as error:
         print(f"pyshmem taxes: {error}", file=sys.stderr)
         return 2
+    taxes = divided(calls)
     console = Console(width=None if sys.stdout.isatty() else 120)
     shown = [part for part in PARTS if any(parts[part] for parts in taxes.parts.values())]
     titles = ["PE", "whole", *shown, "waited for most"]
@@ -44,9 +50,17 @@ def main(arguments: Sequence[str]) -> int:
         console.print(
             _table(Table, "In kernels and operators, on the PE that was in it longest", titles, _owners(taxes, shown))
         )
-    for line in [*_slowest(taxes), *taxes.notes]:
+    for line in [*_slowest(taxes), *notes]:
         console.print(line, highlight=False)
     return 0
+
+
+def _draw(calls: list[Call], arrows: list[Arrow], into: Path, window: Sequence[float] | None) -> None:
+    try:
+        from .lanes import draw
+    except ImportError:
+        raise ValueError("got no package matplotlib; --picture wants it: pip install matplotlib") from None
+    draw(calls, arrows, into, tuple(window) if window else None)  # type: ignore[arg-type]
 
 
 def _table(table: Any, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:

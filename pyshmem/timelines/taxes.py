@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +39,17 @@ class Call(NamedTuple):
     ended_by: int | None = None
 
 
+class Arrow(NamedTuple):
+    """From a call of ``source`` on its track, at ``begun``, to a wait of ``pe``, at ``ended``."""
+
+    source: int
+    source_track: int
+    begun: float
+    pe: int
+    track: int
+    ended: float
+
+
 class Taxes(NamedTuple):
     """Microseconds: parts by PE and part; by_owner by kernel or operator too; waited by PE and whom it waited for."""
 
@@ -46,18 +57,19 @@ class Taxes(NamedTuple):
     parts: dict[int, dict[str, float]]
     by_owner: dict[str, dict[int, dict[str, float]]]
     waited: dict[int, dict[int, float]]
-    notes: list[str]
 
 
-def read(path: Path) -> Taxes:
-    """The taxes of a timeline. Errors: OSError; ValueError if it is none."""
+def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
+    """The calls and arrows of a timeline, and what is incomplete in it. Errors: OSError; ValueError if it is none."""
     try:
         found = json.loads(path.read_text())
-        calls = [_call(row) for row in found["traceEvents"] if row["ph"] == "X"]
-        notes = list(_notes(found["metadata"]))
+        rows = found["traceEvents"]
+        calls = [_call(row) for row in rows if row["ph"] == "X"]
+        sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
+        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "f"]
+        return calls, arrows, list(_notes(found["metadata"]))
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
-    return divided(calls, notes)
 
 
 def _call(row: dict[str, Any]) -> Call:
@@ -82,9 +94,9 @@ def _none() -> dict[str, float]:
     return dict.fromkeys(PARTS, 0.0)
 
 
-def divided(calls: list[Call], notes: Iterable[str] = ()) -> Taxes:
+def divided(calls: list[Call]) -> Taxes:
     """Divide the time of each PE, from the first call of any PE to the last one's end."""
-    taxes = Taxes({}, {}, {}, {}, list(notes))
+    taxes = Taxes({}, {}, {}, {})
     if not calls:
         return taxes
     span = min(each.begin for each in calls), max(each.end for each in calls)

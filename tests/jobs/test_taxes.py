@@ -55,7 +55,9 @@ KERNELS = (  # two kernels in an operator, with device calls, and a gap between 
 def read(rows, tmp_path):
     path = tmp_path / "out.json"
     path.write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
-    return taxes.read(path)
+    calls, arrows, notes = taxes.read(path)
+    assert not arrows and not notes
+    return taxes.divided(calls)
 
 
 @pytest.mark.parametrize(
@@ -95,7 +97,9 @@ def test_the_parts_of_each_pe_sum_to_the_whole_in_any_timeline(found):
 
 def test_the_command_prints_shares_and_the_pe_that_was_waited_for_and_refuses_other_files(tmp_path, capsys):
     read(BARRIERS[0], tmp_path)
-    assert command.main([str(tmp_path / "out.json")]) == 0
+    picture = tmp_path / "out.png"
+    assert command.main([str(tmp_path / "out.json"), "--picture", str(picture), "--window", "0", "0.4"]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
     out = capsys.readouterr().out
     assert "0.40  56%" in out and "PE 2: 0.40" in out
     assert "PE 2 was waited for longest: 0.80 ms in all, by 2 PEs" in out
