@@ -280,6 +280,12 @@ MUTANTS = [
            "if (status && status[i] && wait) continue;", "jobs fuzzed_c with_random_arguments"),
     Mutant("capi-test-some-forgets-the-status", _CAPI, "if (i == first || (!(status && status[i]) && ", "if (i == first || (",
            "jobs fuzzed_c with_random_arguments"),
+    Mutant("capi-non-blocking-atomic-waits", _CAPI, "bits_##T(cond), fetch, 0)", "bits_##T(cond), fetch, 1)",
+           "jobs c_library non_blocking"),
+    Mutant("far-quiet-waits-for-barriers", _C, "if (!failed && !wait && asked < l->due)", "if (!failed && !wait && asked < l->sent)",
+           "jobs far_waits not_for_the_messages_of_barriers"),
+    Mutant("far-quiet-forgets-puts", _C, "if (r->op != FLUSH) l->due = l->sent;", "",
+           "jobs far_waits not_for_the_messages_of_barriers"),
     Mutant("capi-static-data-are-not-found", _CAPI, "each->away = block - each->start;", "each->away = 0;",
            "jobs c_library each_kind"),
 ]  # fmt: skip
