@@ -13,7 +13,7 @@ import sys
 os.environ["TRITON_INTERPRET"] = "0"
 os.environ["TRITON_DEFAULT_FP_FUSION"] = "1"  # Triton 3.9 warns where it is not decided
 _TESTS = pathlib.Path(__file__).parent.parent
-sys.path += [str(_TESTS / "codegen"), str(_TESTS / "pes")]
+sys.path += [str(_TESTS / "pes"), str(_TESTS / "codegen")]
 
 import pyshmem.device as dev  # noqa: F401  before triton
 import pytest

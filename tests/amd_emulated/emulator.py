@@ -5,8 +5,9 @@ checkout, seen working with commit a9069c177a9d of 2026-08-22. The others are in
 
 Memory is as late as the architecture lets it be. A store to a peer waits in its wave until that wave waits for it
 (s_waitcnt vmcnt(0)), then, unless it is written through, in the GPU's cache until that is written back (buffer_wbl2), and at
-most until the kernel ends. Waves run one after the other, each until its next barrier. Loads are never early and caches
-never stale, so a missing acquire goes unseen here.
+most until the kernel ends. Stores that are on their way together arrive in the order that is the worst. What a program has read of
+a heap stays in its cache until it invalidates it (buffer_inv): a plain load of a word or more then finds what was there before. Waves
+run one after the other, each until its next barrier. Loads are never early.
 """
 
 import ctypes
@@ -14,6 +15,8 @@ import functools
 import itertools
 import os
 import sys
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,11 +28,16 @@ LANES = 64
 LANE = np.arange(LANES)
 EXEC, PC = 126, 256  # scalar registers: which lanes execute, the next instruction
 SLICE = 200_000  # instructions of a wave until the next one has its turn, for waves that wait for a peer
+LINE = 64  # bytes
 UNWRITTEN = 0xDEADBEEF  # what local memory holds before a program writes it
 
 
 def bits(word, high, low):
     return word >> low & (1 << high - low + 1) - 1
+
+
+def memory(place, words):
+    return np.frombuffer((ctypes.c_uint32 * words).from_address(place), np.uint32)
 
 
 class Registers:
@@ -71,6 +79,24 @@ class Registers:
         return start + offsets, offsets < self.scalar[descriptor + 2]
 
 
+class Store(NamedTuple):
+    """A store on its way. through: whether it passes the cache."""
+
+    perform: Callable[[], None]
+    places: np.ndarray
+    through: bool
+
+
+def in_any_order(stores):
+    """Return them as badly ordered as memory allows: the last ones first, but those to the same words as they were made."""
+    made, turn = {}, []  # how many stores a line of 16 bytes has had; of each store, behind how many it comes
+    for each in stores:
+        lines = np.unique(each.places // 16).tolist()
+        turn.append(max((made.get(line, 0) for line in lines), default=0))
+        made.update(dict.fromkeys(lines, turn[-1] + 1))
+    return [stores[place] for place in sorted(range(len(stores)), key=lambda place: (turn[place], -place))]
+
+
 class Wave(Registers):
     """64 lanes of a program, and their stores to peers that are still on their way."""
 
@@ -79,7 +105,10 @@ class Wave(Registers):
         self.state = emu._init_wave(code.entry, first, *sizes, *place, code.user_registers(kernarg), LANES)
         scalar = np.frombuffer(self.state._sgpr_mv, np.uint32)
         vector = np.frombuffer(self.state._vgpr_mv, np.uint32).reshape(256, LANES)
-        super().__init__(scalar, vector, (0, local, 0, self.state.accvgpr_buf._buf.va_addr))
+        accumulators = self.state.accvgpr_buf._buf.va_addr
+        super().__init__(scalar, vector, (0, local, 0, accumulators))
+        words = (ctypes.c_uint32 * (256 * LANES)).from_address(accumulators)
+        self.accumulators = np.frombuffer(words, np.uint32).reshape(256, LANES)
         self.stores = []
         self.done = False
 
@@ -91,19 +120,22 @@ class Wave(Registers):
 class Gpu:
     """One GPU. ``decode(gpu, address)``: a function of the wave that executes what is there, true where the wave stops.
 
-    away: which of an array of addresses are a peer's memory.  cached: whether stores there may be.
+    away, shared: which of an array of addresses are a peer's memory, or any PE's heap.  cached: whether stores there may be.  eight: its floats of 8 bits.
     """
 
-    def __init__(self, decode, away, cached):
-        self.decode, self.away, self.cached = decode, away, cached
+    def __init__(self, decode, away, shared, cached, eight):
+        self.decode, self.away, self.shared, self.cached, self.eight = decode, away, shared, cached, eight
         self.steps = {}  # decoded, by address
         self.cache = []  # stores to peers until they are written back
+        self.lines = {}  # what the program that runs has read of heaps, by address // LINE
+        self.multiplied = set()  # the kinds of elements of which products of matrices were made
         self.local = np.zeros(1 << 14, np.uint32)
 
     def run(self, code, grid, threads, kernarg):
         """Run the programs of a grid one after the other."""
         for z, y, x in itertools.product(*map(range, reversed(grid))):
             self.local[:] = UNWRITTEN
+            self.lines.clear()
             local = self.local.ctypes.data
             waves = [Wave(code, kernarg, local, first, threads, (x, y, z)) for first in range(0, threads, LANES)]
             while not all(wave.done for wave in waves):
@@ -112,6 +144,24 @@ class Gpu:
             for wave in waves:
                 self.drain(wave)
         self.write_back()
+
+    def seen(self, places, words, inside):
+        """What loads of so many words find there, a row a word; 0 where ``inside`` is false."""
+        found, shared = np.zeros((words, len(places)), np.uint32), self.shared(places)
+        for lane in np.flatnonzero(inside):
+            for word, place in enumerate(range(int(places[lane]), int(places[lane]) + 4 * words, 4)):
+                found[word, lane] = self.line(place // LINE)[place % LINE // 4] if shared[lane] else memory(place, 1)[0]
+        return found
+
+    def line(self, number):
+        if number not in self.lines:
+            self.lines[number] = memory(number * LINE, LINE // 4).copy()
+        return self.lines[number]
+
+    def forget(self, places):
+        """A program finds what it has stored itself."""
+        for number in np.unique(np.concatenate([places // LINE, (places + 15) // LINE])).tolist():
+            self.lines.pop(number, None)
 
     def turn(self, wave):
         """Let a wave run until its next barrier."""
@@ -125,14 +175,14 @@ class Gpu:
 
     def drain(self, wave):
         """What s_waitcnt vmcnt(0) waits for: the wave's stores are in the cache, or in memory."""
-        for store, through in wave.stores:
-            if through or not self.cached:
-                store()
+        for each in in_any_order(wave.stores):
+            if each.through or not self.cached:
+                each.perform()
             else:
-                self.cache.append(store)
+                self.cache.append(each)
         wave.stores.clear()
 
     def write_back(self):
-        for store in self.cache:
-            store()
+        for each in in_any_order(self.cache):
+            each.perform()
         self.cache.clear()

@@ -1,6 +1,6 @@
 """From an instruction's bits to a function of the wave: what tinygrad's emulator lacks, or does otherwise than these GPUs.
 
-Control and cache control, the clock, atomics (by pyshmem's own on the host, so that they are atomic between processes), bytes
+Products of matrices, control and cache control, the clock, atomics (by pyshmem's own on the host, so that they are atomic between processes), bytes
 and halves (which are stored one by one), values exchanged between lanes, and operands that come from other lanes (DPP).
 gfx90a has the same encodings as gfx942 and gfx950, under older names.
 """
@@ -10,12 +10,14 @@ import os
 import time
 
 import numpy as np
-from emulator import EXEC, LANE, LANES, PC, bits, emu
+import torch
+from emulator import EXEC, LANE, LANES, PC, Store, bits, emu
 from pyshmem.runtime import _native
 
 SPARE = 255  # the vector register that carries permuted operands
 # Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.
 NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, False), 26: (2, False)}
+WIDE = {20: 1, 21: 2, 22: 3, 23: 4}  # words of other loads
 ATOMICS = {
     0x40: "swap",
     0x41: "compare_swap",
@@ -26,6 +28,13 @@ ATOMICS = {
 }
 CHOICES = {0x44: (min, "int"), 0x45: (min, "uint"), 0x46: (max, "int"), 0x47: (max, "uint")}
 FLOAT_ADDS = {0x4D: np.float32, 0x4F: np.float64}
+# of products of matrices, by opcode: the rows of the tile, the elements of a lane, and of what kind. gfx90a has the last row's
+MATRICES = {
+    53: (16, 8, "bf16"), 55: (32, 8, "bf16"), 68: (32, 1, "f32"), 69: (16, 1, "f32"), 76: (32, 4, "f16"), 77: (16, 4, "f16"),
+    84: (16, 8, "f16"), 85: (32, 8, "f16"), 96: (32, 4, "bf16"), 97: (16, 4, "bf16"), 115: (16, 8, "fp8"), 119: (32, 8, "fp8"),
+    45: (16, 32, "fp8"), 46: (32, 32, "fp8"),
+    102: (32, 4, "bf16"), 103: (16, 4, "bf16"),
+}  # fmt: skip
 DOUBLE = 0x20  # added to the opcode of an atomic of 64 bits
 
 
@@ -37,7 +46,9 @@ def decode(gpu, place):
         return control(gpu, word, bits(word, 22, 16))
     if encoding == 0x30 and bits(word, 25, 18) == 0x25:
         return clock(bits(word, 12, 6))
-    if encoding == 0x38 and operation in (0x28, 0x29, 0x3E, 0x3F):  # write back; invalidate, of which nothing is seen
+    if bits(word, 31, 23) == 0x1A7 and bits(word, 22, 16) in MATRICES:
+        return matrices(gpu, word, *MATRICES[bits(word, 22, 16)])
+    if encoding == 0x38 and operation in (0x28, 0x29, 0x3E, 0x3F):  # write back; invalidate
         return cache_control(gpu, operation == 0x28)
     if encoding == 0x38:
         return buffer_memory(gpu, place, word, operation)
@@ -62,6 +73,41 @@ def emulated(place):
         function(*[arguments[each] for each in wanted])
 
     return step
+
+
+def matrices(gpu, word, rows, each, kind):
+    """The product of two tiles is added to a third: all lanes take part, each with its row and some of its elements."""
+    if kind == "fp8" and bits(word, 10, 8) | bits(word, 63, 61):
+        raise NotImplementedError(f"formats of 8 bits that differ: {word:#x}")
+    dest, (first, second, third) = bits(word, 7, 0), (bits(word, at + 8, at) for at in (32, 41, 50))
+    groups, count = LANES // rows, rows * rows // LANES
+    register = np.arange(count)[:, None]
+    row = (8 * (register // 4) if rows == 32 else 0) + 4 * (LANE // rows) + register % 4
+    words = each * {"f32": 4, "fp8": 1}.get(kind, 2) // 4
+
+    def tile(file, source):
+        found = np.ascontiguousarray(file[source - 256 : source - 256 + words].T)
+        return floats(found, kind, gpu.eight).reshape(groups, rows, each).swapaxes(0, 1).reshape(rows, -1)
+
+    def step(wave):
+        gpu.multiplied.add(kind)
+        files = wave.vector, wave.accumulators
+        a, b = tile(files[bits(word, 59, 59)], first), tile(files[bits(word, 60, 60)], second)
+        results = files[bits(word, 15, 15)]
+        added = results[third - 256 : third - 256 + count].view(np.float32) if third >= 256 else np.float32(third - 128)
+        results[dest : dest + count] = ((a @ b.T)[row, LANE % rows] + added).astype(np.float32).view(np.uint32)
+        wave.advance(8)
+
+    return step
+
+
+def floats(words, kind, eight):
+    """What lanes hold, as float64. eight: torch's type of 8 bits."""
+    if kind == "bf16":
+        return (words.view(np.uint16).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+    if kind == "fp8":
+        return torch.from_numpy(words.view(np.uint8)).view(eight).double().numpy()
+    return words.view({"f32": np.float32, "f16": np.float16}[kind]).astype(np.float64)
 
 
 def control(gpu, word, operation):
@@ -91,6 +137,8 @@ def cache_control(gpu, writes):
     def step(wave):
         if writes:
             gpu.write_back()
+        else:
+            gpu.lines.clear()
         wave.advance(8)
 
     return step
@@ -101,6 +149,8 @@ def global_memory(gpu, place, word, operation):
         run = atomic(word, operation)
     elif operation in (0x18, 0x1A):
         run = narrow_store(word, operation)
+    elif operation in WIDE and not bits(word, 16, 16) | bits(word, 25, 25):
+        run = cached_load(gpu, word, WIDE[operation], bits(word, 63, 56), lambda wave: (wave.addresses(word), True))
     else:
         run = emulated(place)
     through = bits(word, 25, 25) == 1
@@ -110,7 +160,10 @@ def global_memory(gpu, place, word, operation):
 def buffer_memory(gpu, place, word, operation):
     if operation >= 0x40:
         raise NotImplementedError(f"atomic of a buffer: {word:#x}")
-    run = narrow_buffer(word, operation) if operation in NARROW else emulated(place)
+    if operation in WIDE and not bits(word, 16, 14):
+        run = cached_load(gpu, word, WIDE[operation], bits(word, 47, 40), lambda wave: wave.buffer_addresses(word))
+    else:
+        run = narrow_buffer(word, operation) if operation in NARROW else emulated(place)
 
     def reached(wave):
         places, inside = wave.buffer_addresses(word)
@@ -123,13 +176,31 @@ def in_time(gpu, reached, run, stores, through):
     """A store to a peer comes later. A wave's loads and atomics come after its own stores, as the hardware has it."""
 
     def step(wave):
-        if gpu.away(reached(wave)).any():
+        places = reached(wave)
+        if stores:
+            gpu.forget(places)
+        if gpu.away(places).any():
             if stores:
-                wave.stores.append((wave.later(run), through))
+                wave.stores.append(Store(wave.later(run), places, through))
                 wave.advance(8)
                 return
             gpu.drain(wave)
         run(wave)
+
+    return step
+
+
+def cached_load(gpu, word, words, dest, addresses):
+    """A load that no bit sends past the caches: what it finds of a heap may have been read before."""
+    accumulates = bits(word, 55, 55)
+
+    def step(wave):
+        places, inside = addresses(wave)
+        active = wave.active()
+        (wave.accumulators if accumulates else wave.vector)[dest : dest + words, active] = gpu.seen(
+            places[active], words, np.broadcast_to(inside, LANES)[active]
+        )
+        wave.advance(8)
 
     return step
 

@@ -100,8 +100,10 @@ class Device:
 
     def __init__(self, arch):
         self.arch = self.device = arch
-        self.gpu = Gpu(decode, peers_memory, cached=arch != "gfx90a")
+        eight = torch.float8_e4m3fn if arch == "gfx950" else torch.float8_e4m3fnuz
+        self.gpu = Gpu(decode, peers_memory, of_a_heap, cached=arch != "gfx90a", eight=eight)
         self.loaded = {}
+        self.options = {}  # of the compiler, of the next launches
         # of the teams' barriers in kernels
         self.areas = shmem.zeros((AREAS_BYTES + self.scratch_bytes) // 8, dtype=torch.int64, device="cpu")
         self.begin()
@@ -125,12 +127,22 @@ class Device:
     def synchronize(self):
         """A launch returns when its kernel has ended."""
 
+    def with_options(self, options, step, *arguments):
+        """Call ``step``, whose launches have these options of the compiler."""
+        self.options = options
+        try:
+            return step(*arguments)
+        finally:
+            self.options = {}
+
     def launch(self, kernel, *args, grid, warmup=False, num_warps=4, **named):
         """Stands for JITFunction.run. Done on return. Errors: AssertionError where a wait gave up."""
+        chosen = {"num_warps": num_warps} | self.options
+        num_warps = chosen["num_warps"]
         bound = kernel.signature.bind(*args, **named)
         bound.apply_defaults()
         values = bound.arguments.values()
-        source, options = specialise(kernel, self.arch, list(values), num_warps=num_warps)
+        source, options = specialise(kernel, self.arch, list(values), **chosen)
         code = self.load(source, options)
         grid = (*(grid(bound.arguments) if callable(grid) else grid), 1, 1)[:3]
         packed = pack(source.signature.values(), values, grid, num_warps * LANES)
@@ -149,6 +161,10 @@ class Device:
 
 def peers_memory(addresses):
     """Which of these are in a peer's heap."""
-    first, last = cpu.base + min(cpu.deltas.values()), cpu.base + max(cpu.deltas.values()) + cpu.stride
-    mine = (addresses >= cpu.base) & (addresses < cpu.base + cpu.stride)
-    return (addresses >= first) & (addresses < last) & ~mine
+    return of_a_heap(addresses) & ~((addresses >= cpu.base) & (addresses < cpu.base + cpu.stride))
+
+
+def of_a_heap(addresses):
+    """Which of these are in the heap of any PE."""
+    distances = cpu.deltas.values()
+    return (addresses >= cpu.base + min(distances)) & (addresses < cpu.base + max(distances) + cpu.stride)

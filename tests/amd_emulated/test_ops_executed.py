@@ -8,7 +8,7 @@ from pyshmem.ops import protocol
 from pyshmem.ops.gemm.gemm_kernel import REDUCE, ROWS, SCATTER, Memory, multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, Shape
 
-HIGH, WIDE, STEP = 16, 16, 32  # of a tile and of a step of its K loop. The emulator misplaces rows of 32 x 32 products
+HIGH, WIDE, STEP = 32, 32, 32  # of a tile and of a step of its K loop
 # two tiles for each PE: the first is sent from the K loop of the second
 ROWS_EACH, COLUMNS, DEPTH = (
     2 * HIGH,
@@ -16,12 +16,6 @@ ROWS_EACH, COLUMNS, DEPTH = (
     3 * STEP,
 )
 BF16, U64 = torch.bfloat16, torch.uint64
-
-
-@pytest.fixture(autouse=True)
-def multiplies(amd):
-    if amd.arch == "gfx90a":
-        pytest.skip("the emulator does not know gfx90a's v_mfma_f32_16x16x16bf16_1k (0xd3e7....)")
 
 
 def multiply(kind, m, a, b, c, memory, above):

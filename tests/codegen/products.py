@@ -56,9 +56,7 @@ def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=Non
     values |= {"tiles": TILES, "a": array(dtype), "b": array(dtype), "c": array(result)}
     values |= dict.fromkeys(("scale_a", "scale_b"), floats if eight else None)
     values |= {"FORM": form, "EPILOGUE": None} | constants
-    source, options = specialise(
-        kernel, target, [values[name] for name in kernel.arg_names], num_warps=row.warps, num_stages=row.stages
-    )
+    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], **row.compiled)
     return compile(source, target=TARGETS[target], options=options.__dict__)
 
 

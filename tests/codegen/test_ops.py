@@ -68,6 +68,11 @@ def test_scalar_registers_that_the_compiler_keeps_in_lanes_are_few_in_a_k_loop(c
         assert all(len(places(each, r"v_(read|write)lane_b32")) <= MOST_LANES for each in loops)
 
 
+def test_a_k_loop_on_gfx942_reads_lds_by_16_bytes():
+    for each in k_loops(fused("gfx942", "rows"), "gfx942"):
+        assert {line.split()[0] for line in each if line.startswith("ds_read")} == {"ds_read_b128"}
+
+
 @pytest.mark.parametrize("case", SENDING)
 def test_a_slab_goes_out_of_the_k_loop_by_one_store_of_16_bytes(case, target):
     """16 bytes a thread and peer; the words of nothing else are stored there."""

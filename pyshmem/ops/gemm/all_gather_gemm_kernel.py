@@ -282,7 +282,7 @@ class Gathering:
             gather_and_multiply, product.programs,
             (shmem.device_context(problem.team), memory, shape, self.chunks, schedule),
             (a, b, out, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
-            num_warps=row.warps, num_stages=row.stages,
+            **row.compiled,
         )  # fmt: skip
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:

@@ -145,7 +145,7 @@ class MultiplyAndExchange:
             (shmem.device_context(problem.team), memory, Shape(problem.M, problem.N, problem.k, *pitches), tiles),
             (a, b, result, *samples(problem.scaling, a)),
             parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
-            num_warps=row.warps, num_stages=row.stages,
+            **row.compiled,
         )  # fmt: skip
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:

@@ -312,7 +312,7 @@ def prepare(
     return Prepared(
         multiply_and_send, product.programs, (shmem.device_context(problem.team), memory, shape, schedule),
         (*operands, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
-        num_warps=row.warps, num_stages=row.stages,
+        **row.compiled,
     )  # fmt: skip
 
 

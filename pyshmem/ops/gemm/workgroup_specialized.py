@@ -121,7 +121,7 @@ class Specialized:
         constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
         return Prepared(
             multiply_or_send, programs, fixed, (a, b, result, *samples(problem.scaling, a)), constants,
-            num_warps=row.warps, num_stages=row.stages,
+            **row.compiled,
         )  # fmt: skip
 
 
