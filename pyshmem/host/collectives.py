@@ -85,6 +85,7 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     if type(root) is not int:
         root = exact_int("broadcast", "root", root)
     group._world_pe("broadcast", root, "root")
+    require_apart("broadcast", pair, count)
     pair = _if_empty(pair, count)
     what = Blocks(pair.dest, pair.src, pair.dtype, (count,))
     group.meeting.broadcast("broadcast", pair.heap, root, what, pair.private, left)
@@ -117,6 +118,7 @@ def collect(target: Array, source: Array, size: int | None = None, team: Team | 
         got = f"{min(rooms)} elements on some PE"
         refuse(OutOfRangeError, "collect", "target", got, f"at least {sum(counts)}, which come together")
     if sum(counts):
+        require_apart("collect", pair, sum(counts), count, sum(counts[: group.me]))
         what = Blocks(pair.dest, pair.src, pair.dtype, counts)
         group.meeting.scatter("collect", pair.heap, what, pair.private, STAGED if any(private) else UNTOUCHED)
 
@@ -139,6 +141,7 @@ def fcollect(target: Array, source: Array, size: int | None = None, team: Team |
         return
     pair = any_pair("fcollect", target, source)
     count = block_of("fcollect", pair, pair.length if size is None else size, (group.size, 1))
+    require_apart("fcollect", pair, group.size * count, count, group.me * count)
     pair = _if_empty(pair, count)
     what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size)
     group.meeting.scatter("fcollect", pair.heap, what, pair.private, left)
@@ -162,6 +165,7 @@ def alltoall(target: Array, source: Array, size: int | None = None, team: Team |
         return
     pair = any_pair("alltoall", target, source)
     count = share_of("alltoall", pair, size, group.size)
+    require_apart("alltoall", pair, group.size * count, group.size * count, None)
     pair = _if_empty(pair, count)
     what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count)
     group.meeting.scatter("alltoall", pair.heap, what, pair.private, left)
@@ -192,6 +196,8 @@ def alltoalls(
         need = (count * group.size - 1) * stride + 1 if count else 0
         if need > held:
             refuse(OutOfRangeError, "alltoalls", name, f"{held} elements", f"at least {need}")
+    if tst == sst == 1:  # others may interleave
+        require_apart("alltoalls", pair, group.size * count, group.size * count, None)
     pair = _if_empty(pair, count)
     what = Blocks(pair.dest, pair.src, pair.dtype, [count] * group.size, count * sst, tst, sst)
     group.meeting.scatter("alltoalls", pair.heap, what, pair.private)
@@ -295,6 +301,7 @@ def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int 
     count = elements_of(routine, pair, size)
     if pair.dtype not in operator.dtypes:
         refuse_dtype(routine, "target", pair.dtype, operator.dtypes)
+    require_apart(routine, pair, count)
     pair = _if_empty(pair, count)
     what = Fold(mode, op, pair.dtype, pair.dest, pair.src, count)
     group.meeting.fold(routine, pair.heap, what, partial(context_of, group), pair.private, left)
@@ -363,6 +370,22 @@ def elements_of(routine: str, pair: Pair, size: int | None) -> int:
         got = f"{count} elements, with target of {pair.room} and source of {pair.length}"
         refuse(OutOfRangeError, routine, "size", got, "at most the smaller")
     return count
+
+
+def require_apart(routine: str, pair: Pair, count: int, sent: int | None = None, own: int | None = 0) -> None:
+    """Refuse a symmetric source that members overwrite in the target before it is read.
+
+    count, sent: the elements used of target and of source, which is None if as many.  own: where in the target the source
+    may lie, None if nowhere.
+    Errors: ArgumentError.
+    """
+    item = pair.dtype.itemsize
+    first, last = pair.src, pair.src + (count if sent is None else sent) * item
+    apart = last <= pair.dest or pair.dest + count * item <= first or first == last
+    if apart or pair.private or (own is not None and first == pair.dest + own * item):
+        return
+    where = "" if own is None else ", or all of it" if sent is None else ", or this PE's place in it"
+    refuse(ArgumentError, routine, "source", "memory of target", f"memory beside it{where}")
 
 
 def share_of(routine: str, pair: Pair, size: Any, members: int, room: int | None = None) -> int:

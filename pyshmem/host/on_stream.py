@@ -25,6 +25,7 @@ from pyshmem.host.collectives import (
     context_of,
     elements_of,
     pair_of,
+    require_apart,
     require_operator,
     share_of,
 )
@@ -273,16 +274,22 @@ def _count(name: str, routine: str, detail: Any, group: Team, pair: Pair, size: 
     if routine in ("fcollect", "alltoall") and detail not in ENGINES:
         refuse(ArgumentError, name, "engine", repr(detail), "'kernel', 'copy' or 'auto'")
     if routine == "fcollect":
-        return block_of(name, pair, pair.length if size is None else size, (group.size, 1))
+        count = block_of(name, pair, pair.length if size is None else size, (group.size, 1))
+        require_apart(name, pair, group.size * count, count, group.me * count)
+        return count
     if routine == "alltoall":
-        return share_of(name, pair, size, group.size)
+        count = share_of(name, pair, size, group.size)
+        require_apart(name, pair, group.size * count, group.size * count, None)
+        return count
     if routine == "broadcast":
         group._world_pe(name, detail, "root")
     elif routine not in _SCANS:
         require_operator(name, detail)
     if routine == "reduce_scatter":
         return share_of(name, pair, size, group.size, 1)
-    return elements_of(name, pair, size)
+    count = elements_of(name, pair, size)
+    require_apart(name, pair, count)
+    return count
 
 
 def by_copy(engine: Any, nbytes: int) -> bool:

@@ -188,8 +188,9 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
 
 /* launch_pair(views, plans, asked, team, heap, stream, target, source) -> the result of launch_prepared if plans
  * contains the key of the call, or that of compare_on_stream if it is negative; otherwise the key, or None if the
- * arrays are no plain pair in that heap. The key consists of asked and of the sizes, type and alignment of the arrays.
- * plans: by key, (a plan of launch_prepared, the words that follow the two addresses, the word of the call). */
+ * arrays are no plain pair in that heap. The key consists of asked, of the sizes, type and alignment of the arrays, and
+ * of their distance if they overlap. plans: by key, (a plan of launch_prepared, the words that follow the two
+ * addresses, the word of the call). */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
@@ -198,8 +199,9 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream, word;
     if (!arity("launch_pair", n, 8) || !to_members(args[3], &t) || !to_u64(args[5], &stream)) return NULL;
     if (!plain_pair(args[0], args + 6, &dest, &source, &view) || view.heap != args[4]) Py_RETURN_NONE;
+    int overlap = dest.address < source.address + source.nbytes && source.address < dest.address + dest.nbytes;
     uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item,
-                        (dest.address | source.address) & 15};
+                        (dest.address | source.address) & 15, overlap ? source.address - dest.address : UINT64_MAX};
     PyObject *bytes = PyBytes_FromStringAndSize((char *)shape, sizeof shape);
     PyObject *key = bytes ? PyTuple_Pack(2, args[2], bytes) : NULL;
     Py_XDECREF(bytes);

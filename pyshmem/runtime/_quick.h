@@ -11,6 +11,14 @@ static int64_t kind_of(const operand_t *o) {
     return kind;
 }
 
+/* Whether a call may use these bytes: target and source are apart, or they are the same array where no member writes
+ * what another has not read, or the source is this member's block of fcollect. */
+static int is_apart(const team_t *t, int64_t call, uint64_t dest, uint64_t source, uint64_t nbytes) {
+    uint64_t to = call == 1 || call == 2 ? nbytes * (uint64_t)t->n : nbytes, of = call == 2 ? to : nbytes;
+    if (dest + to <= source || source + of <= dest) return 1;
+    return call == 1 ? source == dest + (uint64_t)t->me * nbytes : call != 2 && source == dest;
+}
+
 /* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> what is left to do: UNTOUCHED if the
  * arguments need the slow path. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
  * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. The words of these calls are those of
@@ -38,7 +46,8 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         PyErr_Clear();
         return PyLong_FromLong(UNTOUCHED);
     }
-    if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n)))
+    if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n)) ||
+        !is_apart(&t, call, to.address, own.address, count * own.item))
         return PyLong_FromLong(UNTOUCHED);
     if (call == 3 && !to_fold(&t, detail / OPERATORS, detail % OPERATORS, kind_of(&to), &f))
         return PyLong_FromLong(UNTOUCHED);

@@ -37,6 +37,7 @@ def test_what_differs_in_what_was_asked_or_in_the_arrays_needs_a_plan_of_its_own
     x, y = shmem.zeros(32), shmem.zeros(32)
     asked = [ASKED, (*ASKED[:4], 6), ("reduce", "max", *ASKED[2:])]
     pairs = [(x, y), (x[:16], y), (x, y[:16]), (x[1:17], y[:16]), (x.view(torch.int32), y.view(torch.int32))]
+    pairs += [(x, x), (x[4:20], x[:16]), (x[:16], x[4:20])]  # of one size and alignment, but these overlap
     keys = [ask({}, x, y, each) for each in asked] + [ask({}, *pair) for pair in pairs[1:]]
     assert len(set(keys)) == len(asked) + len(pairs) - 1
     assert ask({}, y, x) == keys[0]

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from support import assert_same, foreign, here, live, stretched
+from support import assert_same, foreign, here, live, refuses, stretched
 
 import pyshmem as shmem
 
@@ -265,3 +265,35 @@ def test_a_slice_may_not_reach_into_the_next_allocation(me):
     ):
         shmem.put(both, np.zeros(32, np.float32), me)
     assert first.tolist() == [1.0] * 16 and second.tolist() == [2.0] * 16
+
+
+def test_a_symmetric_source_that_members_would_overwrite_is_refused_and_its_own_place_is_not(me, npes):
+    x = shmem.zeros(4 * npes + 4)
+    x.copy_(torch.arange(4 * npes + 4) + 100 * me)
+    before, whole = x.clone(), x[: 4 * npes]
+    beside, own = "; wants memory beside it$", "; wants memory beside it, or "
+    for name in ("fcollect", "collect"):
+        with refuses(name, "source: got memory of target" + own + "this PE's place in it$"):
+            getattr(shmem, name)(whole, x[4 * me + 1 : 4 * me + 5])
+    for name in ("alltoall", "alltoalls"):
+        with refuses(name, "source: got memory of target" + beside):
+            getattr(shmem, name)(whole, x[2 : 4 * npes + 2])
+        with refuses(name, "source: got memory of target" + beside):
+            getattr(shmem, name)(whole, whole)
+    for name in ("sum_reduce", "max_reduce", "sum_inscan", "sum_exscan"):
+        with refuses(name, "source: got memory of target" + own + "all of it$"):
+            getattr(shmem, name)(x[:4], x[2:6])
+    with refuses("broadcast", "source: got memory of target" + own + "all of it$"):
+        shmem.broadcast(x[:4], x[2:6], 0)
+    assert torch.equal(x, before)
+    shmem.barrier_all()
+    shmem.fcollect(whole, x[4 * me : 4 * me + 4])
+    wanted = torch.cat([torch.arange(4 * pe, 4 * pe + 4) + 100 * pe for pe in range(npes)])
+    assert x[: 4 * npes].tolist() == wanted.tolist()
+
+
+@pytest.mark.parametrize("name", ["alltoall", "fcollect", "reduce", "sum_inscan", "broadcast"])
+def test_calls_on_streams_refuse_a_source_that_members_would_overwrite(name, npes):
+    x, more = shmem.zeros(4 * npes + 4), [0] * (name == "broadcast")
+    with refuses(f"{name}_on_stream", "source: got memory of target; wants memory beside it"):
+        getattr(shmem, f"{name}_on_stream")(x[: 4 * npes], x[1 : 5 if name == "fcollect" else 4 * npes + 1], *more)
