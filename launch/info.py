@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from glob import glob
 from importlib import import_module
 from itertools import permutations
 from typing import Any
@@ -31,6 +32,7 @@ from pyshmem.transport.far.fabric import description
 print(description())
 """
 PREFIXES = ("SHMEM_", "SMA_", "PYSHMEM_", "MPI4PY_", "TRITON_")
+AMD_DEVICE = "/dev/kfd"  # through which ROCm reaches all GPUs
 GIB = 1 << 30
 
 
@@ -132,6 +134,9 @@ def _gpus(missing: list[str]) -> Iterator[str]:
         makers = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
         built = " and ".join(f"{name} {release}" for name, release in makers.items() if release) or "CPUs only"
         yield f"none that torch sees (torch is built for {built}): kernels run in Triton's interpreter"
+        closed = [path for path in glob(AMD_DEVICE) if not os.access(path, os.R_OK | os.W_OK)]
+        if closed:
+            yield f"no access to {', '.join(closed)}: this user must be in the groups of AMD's devices, render and video"
         return
     for index in range(count):
         device = torch.cuda.get_device_properties(index)

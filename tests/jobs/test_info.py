@@ -34,6 +34,11 @@ def test_info_prints_every_section_and_that_nothing_is_missing(command):
         assert re.search(pattern, done.stdout, re.MULTILINE), (pattern, done.stdout)
 
 
+NO_GPUS = SimpleNamespace(
+    cuda=SimpleNamespace(is_available=lambda: False), version=SimpleNamespace(cuda=None, hip="7.2")
+)
+
+
 def lines(describe):
     missing = []
     return list(describe(missing)), missing
@@ -47,6 +52,21 @@ def test_info_says_how_to_get_a_missing_package(monkeypatch, capsys):
     assert info.main([]) == 1
     assert capsys.readouterr().out.endswith(
         "missing    pyshmem needs torch >= 2.11, which is not installed: pip install torch\n"
+    )
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_info_names_the_groups_of_amds_devices_to_a_user_who_may_not_open_them(allowed, monkeypatch, tmp_path):
+    device = tmp_path / "kfd"
+    device.touch()
+    monkeypatch.setattr(info, "AMD_DEVICE", str(device))
+    monkeypatch.setattr(info.os, "access", lambda path, mode: allowed)
+    monkeypatch.setattr(info, "import_module", lambda name: NO_GPUS)
+    said, missing = lines(info._gpus)
+    assert said[1:] == (
+        []
+        if allowed
+        else [f"no access to {device}: this user must be in the groups of AMD's devices, render and video"]
     )
 
 
