@@ -68,7 +68,8 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     """Copy the first ``size`` elements of ``source`` on PE ``root`` of ``team`` to ``target`` on every member.
 
     target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype, with at least size
-        elements. The root's target is written too; if it is symmetric, all targets in CPU memory must be.
+        elements; the same or without overlap. The root's target is written too; if it is symmetric, all targets in CPU
+        memory must be.
     size: the number of elements; None means all of source.
     team: a team of this PE; None is TEAM_WORLD. root counts in it.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
@@ -95,7 +96,7 @@ def collect(target: Array, source: Array, size: int | None = None, team: Team | 
     """Concatenate the first ``size`` elements of ``source`` of all members, in their order, in ``target`` on every member.
 
     target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype. target has at least the
-        elements of all members.
+        elements of all members; source lies beside it, or is this PE's place in it.
     size: may differ between members, and be 0; None means all of source.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
@@ -127,7 +128,7 @@ def fcollect(target: Array, source: Array, size: int | None = None, team: Team |
     """Concatenate ``size`` elements of ``source`` of each member, in their order, in ``target`` on every member.
 
     target, source: symmetric or, at the cost of copies, private; contiguous, of one dtype. target is of one kind on all
-        members, and has at least size elements per member.
+        members, with at least size elements per member; source lies beside it, or is this PE's block of it.
     size: the same on all members; None means all of source.
     team: a team of this PE; None is TEAM_WORLD.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
