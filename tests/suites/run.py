@@ -43,6 +43,7 @@ HEAPS = {"isx": "1100m"}
 ARGUMENTS = {
     "isx": ["1048576", "/dev/null"],
     "bigget": ["-s", "1"],
+    "spam": ["-l", "500"],
     "stencil": ["10", "200"],
     "p2p": ["10", "400", "400"],
     "transpose": ["10", "240"],
