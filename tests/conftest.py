@@ -21,6 +21,17 @@ except OSError:
 forget(*SETTINGS)
 os.environ["PYSHMEM_CONFIG"] = ""  # no defaults of the site
 
+# Two processes share the files of tests/jobs and of tests/codegen, in this order: what takes longest is not left for the end.
+FIRST = (
+    "test_examples.py", "test_hangs.py", "test_figures.py", "test_schedules.py", "test_doctor.py", "test_types.py",
+    "test_models.py", "test_ops.py", "test_on_stream.py", "test_attention.py",
+)  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: FIRST.index(item.path.name) if item.path.name in FIRST else len(FIRST))
+
 
 def pytest_collection_finish():
     """Python's collections during tests do not look at what is imported by now: torch alone would take a third of their time."""

@@ -328,14 +328,16 @@ AT_ITS_END = HEAD + "if me != 1:\n    shmem.barrier_all()\n"
 
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_time_out_says_which_program_has_ended(tmp_path, debug):
-    """Such a PE waits in MPI's finalisation. A question by a signal does not kill it."""
-    status, _, err = mpiexec(
-        3, AT_ITS_END, tmp_path=tmp_path, environment=DEBUG | {"SHMEM_DEBUG": debug, "PYSHMEM_WAIT_TIMEOUT": "5"}
-    )
-    assert status == 1
-    assert re.search(
-        r"barrier_all: .*got no call from PE 1 of TEAM_WORLD.*; PE 1 has come to the end of its program", err
-    ), err
+    """Such a PE waits in MPI's finalisation. The first time after which PE 1 is there: a machine may be slow."""
+    wanted = r"barrier_all: .*got no call from PE 1 of TEAM_WORLD.*; PE 1 has come to the end of its program"
+    for seconds in ("1", "5", "25"):
+        settings = {"SHMEM_DEBUG": debug, "PYSHMEM_WAIT_TIMEOUT": seconds}
+        status, _, err = mpiexec(3, AT_ITS_END, tmp_path=tmp_path, environment=settings)
+        assert status == 1
+        if re.search(wanted, err):
+            break
+    else:
+        pytest.fail(err)
 
 
 def test_dump_after_does_not_kill_a_pe_at_the_end_of_its_program(start, program):
@@ -372,25 +374,28 @@ of_the_user()
 )
 
 
+def answers(job, *wanted):
+    """Ask the PEs, as many as these lines, again until all lines are there, but not before they have answered."""
+    assert until(lambda: all(f"\nPE {pe} is in" in "\n" + job.errors for pe in range(len(wanted)))), job.errors
+    asked = []
+
+    def seen():
+        if len(re.findall(r"^PE \d is in", job.errors, re.MULTILINE)) >= len(wanted) * len(asked):
+            asked.append(job.process.send_signal(10))
+        return all(re.search(f"^{line}$", job.errors, re.MULTILINE) for line in wanted)
+
+    assert until(seen), job.errors
+
+
 def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(start, program):
-    """Asked again until all have arrived where they wait, but not before they have answered: a dump takes its time."""
     job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, program(DUMPS), env=ASKED)
-    wanted = (
+    answers(
+        job,
         r"PE 0 is in barrier_all at prog.py:\d+: no call yet from PEs 1, 2 and 3 of TEAM_WORLD",
         r"PE 1 is in wait_until at prog.py:\d+: ivar = int64\[1\] at heap offset 0, now \[0\], cmp = '>=', value = 1",
         r"PE 2 is in sync at prog.py:\d+: no call yet from PE 0 of team of PEs 0, 2, \.\.\.",
         r"PE 3 is in sum_reduce at prog.py:\d+: target = int64\[1\] .*, no call yet from .*",
     )
-    assert until(lambda: all(f"\nPE {pe} is in" in "\n" + job.errors for pe in range(4))), job.errors
-
-    asked = []
-
-    def seen():
-        if len(re.findall(r"^PE \d is in", job.errors, re.MULTILINE)) >= 4 * len(asked):
-            asked.append(job.process.send_signal(10))
-        return all(re.search(f"^{line}$", job.errors, re.MULTILINE) for line in wanted)
-
-    assert until(seen), job.errors
     assert re.search(r'^  File ".*prog.py", line \d+, in of_the_user$', job.errors, re.MULTILINE)
     job.process.terminate()
     job.wait()
@@ -416,14 +421,15 @@ wait[(1,)](shmem.device_context(), words, signals)
 
 
 def test_a_dump_of_a_wait_in_an_interpreted_kernel_names_the_word_and_what_it_holds(start, program):
-    job = start(*PYSHMEMRUN, "-n", 3, "--timeout", 15, program(KERNELS))
-    assert job.wait() == 124
-    for line in (
+    job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", 1, program(KERNELS), env=ASKED)
+    answers(
+        job,
         r"PE 0 is in wait_until at prog.py:\d+: ivar = int64 at heap offset 16, now -5, cmp = '==', value = 7",
         r"PE 1 is in signal_wait_until at prog.py:\d+: sig_addr = uint64 at heap offset \d+, now 0, cmp = '>=', value = 2",
         r"PE 2 is in barrier_all at prog.py:\d+: no call yet from PEs 0 and 1 of its team",
-    ):
-        assert re.search(f"^{line}$", job.errors, re.MULTILINE), job.errors
+    )
+    job.process.terminate()
+    job.wait()
 
 
 FORGOTTEN = """
@@ -437,12 +443,15 @@ shmem.barrier_all()
 
 
 def test_a_time_out_of_the_job_says_where_its_pes_are(start, program):
-    job = start(*PYSHMEMRUN, "-n", 2, "--timeout", 15, program(FORGOTTEN))
-    assert job.wait() == 124
-    assert "PE 0 is in barrier_all at " in job.errors and "no call yet from PE 1 of TEAM_WORLD" in job.errors, (
-        job.errors
-    )
-    assert "PE 1 is in wait_until at " in job.errors, job.errors
+    """The first time after which they are there: a machine may be slow."""
+    wanted = ("PE 0 is in barrier_all at ", "no call yet from PE 1 of TEAM_WORLD", "PE 1 is in wait_until at ")
+    for seconds in (4, 15, 45):
+        job = start(*PYSHMEMRUN, "-n", 2, "--timeout", seconds, program(FORGOTTEN))
+        assert job.wait() == 124
+        if all(words in job.errors for words in wanted):
+            break
+    else:
+        pytest.fail(job.errors)
 
 
 def test_dump_after_leaves_programs_alone_that_do_not_listen(start, idle_launcher, program):
