@@ -11,7 +11,7 @@ from typing import Any
 
 from pyshmem.runtime._native import recorded
 from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.timelines.events import ADD, MEET, NONE, SET, WAITS
+from pyshmem.timelines.events import ADD, MEET, NONE, SET, WAITS, plain
 
 # the arguments of ARG_PE to ARG_TEAM in _events.h, under all the names that they have
 _ARGUMENTS = (
@@ -34,18 +34,6 @@ _QUERIES = ("my_pe", "n_pes", "ptr", "team_ptr", "c_address", "from_address", "h
             "trace")  # fmt: skip
 
 
-def plain(label: str) -> str:
-    """The name of a call without its module and type: "shmem.Team.sync" is sync, "shmem_long_p" is p."""
-    name = label.rpartition(".")[2].removeprefix("shmem_")
-    kind, _, rest = name.partition("_")
-    return rest if "." not in label and kind in _C_TYPES and rest else name
-
-
-_C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char", "schar", "uchar", "ushort", "uint",
-            "ulong", "ulonglong", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "size",
-            "ptrdiff", "longdouble", "complexf", "complexd")  # fmt: skip
-
-
 def effect(name: str) -> int:
     """What a call of this plain name does with a word or a team: one of SET, ADD, MEET, WAITS, NONE."""
     if name.startswith(("put_signal", "signal_set", "atomic_set")) or name == "p":
@@ -65,12 +53,14 @@ def record(label: str, call: Callable[..., Any], number: int) -> Callable[..., A
     name = plain(label)
     if name in _QUERIES or name.startswith(("query_", "info_")):
         return call
-    op = effect(name)
+    op = effect(name) if "." in label else NONE  # calls of C names make calls of Python, which are recorded too
     parameters = list(inspect.signature(call).parameters)
     places, names = [], []
     for which, words in enumerate(_ARGUMENTS):
         if which == _ARRAY and "get" in name.split("_")[0]:
             words = ("target", "dest")
+        if which == _ARRAY and ("putmem" in label or "getmem" in label):  # whose sizes are no elements of the array
+            words = ()
         if which == _VALUE:
             words = ("value", "cmp_value") if "sig_addr" not in parameters or op >= WAITS else ("signal",)
         if which == _TEAM and label.startswith("shmem.Team."):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from pyshmem.timelines.arrows import joined
-from pyshmem.timelines.events import ADD, BEFORE, FAILED, FAR, KERNELS, MEET, SET, WAITS, WORD, Event, Part
+from pyshmem.timelines.events import ADD, BEFORE, FAILED, FAR, KERNELS, MEET, SET, WAITS, WORD, Event, Part, plain
 from pyshmem.version import __version__
 
 _BATCH = 512  # events that are written at once, and that a full disk costs
@@ -32,14 +32,8 @@ def kind(event: Event) -> str:
         return "operator"
     if event.track == KERNELS and not name.startswith("dev."):
         return "kernel" if event.place == 0 else "program"
-    words = name.removeprefix("dev.").rpartition(".")[2].removeprefix("shmem_")
-    for start, found in _KINDS:
-        if words == start or words.startswith(start + "_"):
-            return found
-    for word, found in (("_put", "put"), ("_get", "get"), ("_atomic", "atomic"), ("_wait_until", "wait")):  # of C
-        if word in words:
-            return found
-    return "call"
+    words = plain(name)
+    return next((found for start, found in _KINDS if words == start or words.startswith(start + "_")), "call")
 
 
 def write(path: Path, parts: Sequence[Part]) -> bool:

@@ -6,6 +6,7 @@ Imports no torch, because pyshmemrun reads them too.
 from __future__ import annotations
 
 import json
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,23 @@ HOST, KERNELS = 0, 1  # tracks
 _HEAD = struct.Struct("<2Q")
 _EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
 _FIRST = 4096
+
+
+_C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char", "schar", "uchar", "ushort", "uint",
+            "ulong", "ulonglong", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "size",
+            "ptrdiff", "longdouble", "complexf", "complexd")  # fmt: skip
+_C_SIZES = re.compile(r"^(i?b?put|i?b?get)(mem|\d+)")
+
+
+def plain(label: str) -> str:
+    """The name of a call as in Python: "shmem.Team.sync" is sync, "shmem_ctx_long_p" p, "shmem_putmem_signal" put_signal."""
+    name = label.rpartition(".")[2]
+    if not name.startswith("shmem_"):
+        return name
+    words = name.split("_")[1:]
+    while words[0] in _C_TYPES:
+        words.pop(0)
+    return _C_SIZES.sub(r"\1", "_".join(words))
 
 
 class Event(NamedTuple):

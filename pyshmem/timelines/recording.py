@@ -31,6 +31,7 @@ class Recorder:
         self.path: Path | None = None  # of the timeline, while it is recorded
         self._names: dict[str, int] = {}
         self._notes = -1
+        self._process = 0  # those that it forks write no timeline
         self._undo: Callable[[], None] = lambda: None  # ends the recording of kernels
 
     def number(self, name: str) -> int:
@@ -68,7 +69,7 @@ class Recorder:
         self._note(pe=job.my_pe, n_pes=job.n_pes, host=os.uname().nodename, pid=os.getpid())
         for name, number in self._names.items():
             self._note(name=(number, name))
-        self.path = path
+        self.path, self._process = path, os.getpid()
         if interpreter.active():
             from pyshmem.timelines import kernels  # imports triton
 
@@ -83,7 +84,7 @@ class Recorder:
     def stop(self) -> None:
         """Record no more. The last PE that comes here writes the timeline."""
         path, self.path = self.path, None
-        if path is not None:
+        if path is not None and self._process == os.getpid():
             self._undo()
             _native.close_events()
             self._note(end=time.monotonic_ns())

@@ -9,7 +9,7 @@ from jobs import mpiexec, python
 from launching import PYSHMEMRUN
 from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
-from pyshmem.timelines.events import ADD, BEFORE, SET, WAITS, WORD, Event
+from pyshmem.timelines.events import ADD, BEFORE, SET, WAITS, WORD, Event, plain
 
 PROGRAM = """
 import random
@@ -197,10 +197,11 @@ KILLED = """
 import os, signal
 import torch
 import pyshmem as shmem
+from pyshmem.shmem import shmem_int64_p
 shmem.init()
 flag = shmem.zeros(1, dtype=torch.int64)
 if shmem.my_pe() == 1:
-    shmem.p(flag, 1, 0)
+    shmem_int64_p(flag, 1, 0)
     os.kill(os.getpid(), signal.SIGKILL)
 shmem.wait_until(flag, "==", 2)
 """
@@ -212,7 +213,12 @@ def test_a_job_in_which_a_pe_is_killed_leaves_a_file_with_all_that_was_recorded(
     assert status == 137 and "pyshmemrun --trace: wrote out.json" in err, err
     metadata, calls, _ = read(tmp_path / "out.json")
     assert metadata["unfinished_pes"] == [0, 1]
-    assert [call["pid"] for call in calls if call["name"] == "shmem.p"] == [1]
+    (ours,) = (
+        call for call in calls if call["name"] == "shmem.p"
+    )  # which the C name's function calls: one write, not two
+    assert ours["pid"] == 1 and ours["args"]["set"] == 1
+    (c_name,) = (call for call in calls if call["name"] == "shmem_int64_p")
+    assert (c_name["cat"], c_name["args"]) == ("put", {"pe": 0, "route": "near"})
     assert [call["pid"] for call in calls if call["args"].get("unfinished")] == [0]
     assert not (tmp_path / "out.json.parts").exists()
 
@@ -262,6 +268,16 @@ def test_events_without_space_are_counted_and_a_full_disk_leaves_a_file_that_ope
 def event(pe, begin, end, op, value, before=0, to=-1):
     flags = WORD | (BEFORE if op >= WAITS else 0)
     return Event(pe, begin, end, 8, 64, value, before, to, "shmem.call", 1, op, flags, 0)
+
+
+@pytest.mark.parametrize(
+    "label, name",
+    {"shmem.put": "put", "shmem.Team.sync": "sync", "dev.put_nbi": "put_nbi", "shmem_int_put": "put",
+     "shmem_ctx_long_atomic_add": "atomic_add", "shmem_putmem_signal_nbi": "put_signal_nbi", "shmem_get64": "get",
+     "shmem_size_wait_until": "wait_until"}.items(),
+)  # fmt: skip
+def test_calls_of_c_names_are_known_by_the_names_in_python(label, name):
+    assert plain(label) == name
 
 
 @st.composite
