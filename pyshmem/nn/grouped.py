@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 from torch.library import custom_op, register_autograd, register_fake
 
+from pyshmem.ops.torch.team_names import needed_of
+
 
 @custom_op("pyshmem::rows_by_group", mutates_args=())
 def rows_by_group(rows: Tensor, matrices: Tensor, offsets: Tensor) -> Tensor:
@@ -46,19 +48,20 @@ register_fake(
 
 def _keep(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
     ctx.save_for_backward(*inputs)
+    ctx.needed = needed_of(inputs)
 
 
 def _of_rows(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     rows, matrices, offsets = ctx.saved_tensors
-    to_rows = rows_by_group(gradient, matrices.mT, offsets) if ctx.needs_input_grad[0] else None
-    to_matrices = matrices_by_group(rows, gradient, offsets) if ctx.needs_input_grad[1] else None
+    to_rows = rows_by_group(gradient, matrices.mT, offsets) if ctx.needed[0] else None
+    to_matrices = matrices_by_group(rows, gradient, offsets) if ctx.needed[1] else None
     return to_rows, to_matrices, None
 
 
 def _of_matrices(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
     rows, others, offsets = ctx.saved_tensors
-    to_rows = rows_by_group(others, gradient.mT, offsets) if ctx.needs_input_grad[0] else None
-    to_others = rows_by_group(rows, gradient, offsets) if ctx.needs_input_grad[1] else None
+    to_rows = rows_by_group(others, gradient.mT, offsets) if ctx.needed[0] else None
+    to_others = rows_by_group(rows, gradient, offsets) if ctx.needed[1] else None
     return to_rows, to_others, None
 
 

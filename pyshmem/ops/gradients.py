@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 import torch
+from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
 from pyshmem.ops.shares import share_of, start_of
@@ -21,12 +22,36 @@ KINDS = get_args(Gradient)
 Gradients = tuple[torch.Tensor | None, ...]  # of the operands; None where none is needed
 # of what is saved, whether each operand needs a gradient, and the gradients of results
 Formula = Callable[..., Gradients]
+_transforms_active = torch._C._are_functorch_transforms_active
 Kept = Callable[[tuple[Any, ...], Any], tuple[Any, ...]]
 
 
 def recorded(*operands: Any) -> bool:
-    """Return whether autograd records a call with these operands."""
-    return torch.is_grad_enabled() and any(isinstance(each, torch.Tensor) and each.requires_grad for each in operands)
+    """Return whether autograd, or a transform of torch.func, records a call with these operands."""
+    recording = torch.is_grad_enabled() and any(
+        isinstance(each, torch.Tensor) and each.requires_grad for each in operands
+    )
+    return recording or transformed(*operands)
+
+
+def transformed(*operands: Any) -> bool:
+    """Return whether one of these operands is a transform's of torch.func, or has a tangent: it has no memory of its own."""
+    if not _transforms_active() and forward_ad._current_level < 0:
+        return False
+    return any(isinstance(each, torch.Tensor) and _of_transform(each) for each in operands)
+
+
+def _of_transform(each: torch.Tensor) -> bool:
+    if torch._C._functorch.is_functorch_wrapped_tensor(each):
+        return True
+    return forward_ad._current_level >= 0 and forward_ad.unpack_dual(each).tangent is not None
+
+
+def require_no_transform(routine: str, **operands: Any) -> None:
+    """Errors: ArgumentError for an operand that is a transform's of torch.func."""
+    for name, each in operands.items():
+        if transformed(each):
+            refuse(ArgumentError, routine, name, "a tensor within torch.func", "one outside of its transforms")
 
 
 def differentiable(
@@ -53,6 +78,26 @@ class _Differentiable(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Any) -> Any:
         return None, None, None, *ctx.formula(ctx.saved_tensors, ctx.needs_input_grad[3:], *gradients)
 
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        wants = "reverse mode: backward, torch.func.grad, vjp or jacrev"
+        refuse(ArgumentError, "ops", "operands", "tangents of forward-mode differentiation", wants)
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *given: Any) -> Any:
+        """One call after the other, as torch does for operators without a rule of their own."""
+        pairs = list(zip(given, in_dims, strict=True))
+        calls = [[_part(each, dim, i) for each, dim in pairs] for i in range(info.batch_size)]
+        results = [_Differentiable.apply(*call) for call in calls]
+        if isinstance(results[0], torch.Tensor):
+            return torch.stack(results), 0
+        found = tuple(map(torch.stack, zip(*results, strict=True)))
+        return found, (0,) * len(found)
+
+
+def _part(each: Any, dim: int | None, i: int) -> Any:
+    return each if dim is None else each.select(dim, i).contiguous()
+
 
 class _Once(_Differentiable):
     backward = staticmethod(once_differentiable(_Differentiable.backward))
@@ -67,7 +112,8 @@ def share_of_rows(perform: Any, gradient: torch.Tensor, kind: str) -> torch.Tens
 
 
 def require_none(routine: str, why: str, **operands: Any) -> None:
-    """Errors: ArgumentError for an operand that requires a gradient, while autograd records."""
+    """Errors: ArgumentError for an operand that requires a gradient, while autograd records, or is of torch.func."""
+    require_no_transform(routine, **operands)
     if not torch.is_grad_enabled():
         return
     for name, each in operands.items():

@@ -19,7 +19,7 @@ OF_TILES = (
 SOME_OF_TILES = (
     "autocast", "chapter_programs", "device_collectives", "device_gluon", "device_kernels",
     "device_refusals", "device_rma", "experts", "flash_decode", "float8", "gradcheck", "nn", "norms", "on_stream",
-    "ops_gradients", "torch_library", "torch_models",
+    "ops_gradients", "torch_func", "torch_library", "torch_models",
 )  # fmt: skip
 BY_NAME = re.compile(
     r"\w[\w ]*: PE \d+: (\w+: got .* which spans nodes|ctx: got the context of a team with PEs on other)"

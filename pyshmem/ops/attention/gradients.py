@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from pyshmem.ops.attention.segments import places_of, segments_of, tokens_at
-from pyshmem.ops.gradients import Gradients
+from pyshmem.ops.gradients import Gradients, transformed
 
 
 class Options(NamedTuple):
@@ -30,19 +30,37 @@ def gradients_of(
 
     Those of all keys and values are scattered to the PEs that have them.
     """
-    again = torch.is_grad_enabled()  # gradients of gradients are wanted
     q, k, v = saved
     whole = [q, *(_gather(perform, each, gradient, options) for each in (k, v))]
+    wanted = needed[0], any(needed[1:]), any(needed[1:])
+    place = perform.team.me, perform.team.size
+    found = (_within_func if transformed(gradient, *whole) else _by_autograd)(whole, wanted, gradient, place, options)
+    to_q = found.pop(0) if needed[0] else None
+    scattered = [_scatter(perform, each, k.shape, options) for each in found]
+    return to_q, *[each if used else None for each, used in zip(scattered or (None, None), needed[1:], strict=True)]
+
+
+def _by_autograd(
+    whole: list[torch.Tensor], wanted: Sequence[bool], gradient: torch.Tensor, place: tuple[int, int], options: Options
+) -> list[torch.Tensor]:
+    """Return the gradients that are wanted of q and of all keys and values. place: this PE's number, and that of PEs."""
+    again = torch.is_grad_enabled()  # gradients of gradients are wanted
     if not again:
         whole = [each.detach().requires_grad_() for each in whole]
     twice = sdpa_kernel(SDPBackend.MATH) if again else nullcontext()  # torch's others have no second gradients
     with torch.enable_grad(), twice:
-        result = attend(whole[0], whole[1], whole[2], perform.team.me, perform.team.size, options)
-        wanted = [each for each, used in zip(whole, (needed[0], any(needed[1:]), any(needed[1:])), strict=True) if used]
-        found = list(torch.autograd.grad(result, wanted, gradient, create_graph=again))
-    to_q = found.pop(0) if needed[0] else None
-    scattered = [_scatter(perform, each, k.shape, options) for each in found]
-    return to_q, *[each if used else None for each, used in zip(scattered or (None, None), needed[1:], strict=True)]
+        result = attend(whole[0], whole[1], whole[2], *place, options)
+        used = [each for each, use in zip(whole, wanted, strict=True) if use]
+        return list(torch.autograd.grad(result, used, gradient, create_graph=again))
+
+
+def _within_func(
+    whole: list[torch.Tensor], wanted: Sequence[bool], gradient: torch.Tensor, place: tuple[int, int], options: Options
+) -> list[torch.Tensor]:
+    """As _by_autograd, within a transform of torch.func, which takes its own gradients alone."""
+    with sdpa_kernel(SDPBackend.MATH):
+        _, back = torch.func.vjp(lambda q, k, v: attend(q, k, v, *place, options), *whole)
+        return [each for each, use in zip(back(gradient), wanted, strict=True) if use]
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, me: int, n: int, options: Options) -> torch.Tensor:
@@ -67,11 +85,13 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, me: int, n: int, o
 def _mask(queries: torch.Tensor, seen: int) -> Any:
     """Return what lets the last of ``queries`` see all of ``seen`` keys, the one before it all but one, and so on."""
     count = queries.shape[2]
-    if type(queries) is torch.Tensor:
+    if type(queries) is torch.Tensor and not transformed(queries):
         from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, which takes a second
 
         return causal_lower_right(count, seen)  # takes no memory in torch's flash attention
-    return queries.new_ones(count, seen, dtype=torch.bool).tril(seen - count)  # while a compiler traces
+    return queries.new_ones(count, seen, dtype=torch.bool).tril(
+        seen - count
+    )  # while a compiler traces, and in torch.func
 
 
 def _gather(perform: Any, array: torch.Tensor, after: torch.Tensor | None, options: Options) -> torch.Tensor:

@@ -20,7 +20,7 @@ from pyshmem.ops.experts import gradients
 from pyshmem.ops.experts.faults import faults
 from pyshmem.ops.experts.schedules import SCHEDULES, Routing, Schedule, schedule_of
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
-from pyshmem.ops.gradients import Gradients, differentiable, recorded, require_none
+from pyshmem.ops.gradients import Gradients, differentiable, recorded, require_no_transform, require_none
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own
 from pyshmem.ops.rows import OnTeam
@@ -100,6 +100,7 @@ def moe_combine(
     """
     if not isinstance(handle, Handle):
         refuse(ArgumentError, BACK, "handle", type(handle).__name__, "the handle that moe_dispatch returned")
+    require_no_transform(BACK, rows=rows)
     if recorded(rows, handle.weights):
         for name, value in (("out", out), ("reuse", reuse or None)):
             if value is not None:
@@ -114,6 +115,7 @@ def plan_of(
     """Return the plan of such a dispatch. given: x, indices and weights. The first call makes it, collectively over team."""
     x, indices, weights = given
     rows = tuple(x) if isinstance(x, Scaled) else (x,)
+    require_no_transform(NAME, x=rows[0], weights=weights)
     asked = (*_shared(rows, indices, tokens), experts, capacity, tokens, overflow, schedule)
     make = partial(_prepare, given, experts, capacity, tokens, overflow, schedule)
     return plans.call(NAME, team, described(*rows, indices, weights), asked, make)  # type: ignore[no-any-return]

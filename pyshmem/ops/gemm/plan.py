@@ -139,21 +139,14 @@ class Plan:
     ) -> torch.Tensor:
         """As perform, for operands that require gradients. Errors: ArgumentError where there is no formula."""
         problem = self.problem
-        for name, value in (("out", out), ("reuse", reuse or None), ("epilogue", problem.options.epilogue)):
-            if value is not None:
-                gradients.require_none(problem.operator, f"with {name}= it has no gradients", a=a, b=b)
-        if scales:
-            gradients.require_none(problem.operator, "products of 8-bit floats have no gradients", a=a, b=b)
+        _require_plain(problem.operator, a, b, out, scales, reuse, problem.options.epilogue)
         chosen = problem.options
         options = OfGradients(chosen.size, chosen.columns, problem.split, chosen.gradient)
-        formula, performed = FORMULAS[problem.operator], _OnTeam(self.team)
 
-        def back(saved: Any, needed: Any, gradient: torch.Tensor) -> gradients.Gradients:
-            return formula(performed, saved, needed, _lined(gradient), options)
+        def perform(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+            return self.perform(steps, a, b, None, scales, False)
 
-        return gradients.differentiable(  # type: ignore[no-any-return]
-            lambda a, b: self.perform(steps, a, b, None, scales, False), back, a, b
-        )
+        return _recorded(perform, problem.operator, self.team, options, a, b)
 
     def _result(self, parity: int) -> torch.Tensor:
         """Return the array that calls of this parity reuse."""
@@ -184,6 +177,30 @@ class _OnTeam(rows.OnTeam):
         return call(name, a, b, None, self.team, None, "rows", options)
 
 
+def _recorded(
+    perform: Any, operator: str, team: Team, options: OfGradients, a: torch.Tensor, b: torch.Tensor
+) -> torch.Tensor:
+    """Return ``perform(a, b)``, a product, for autograd."""
+    formula, performed = FORMULAS[operator], _OnTeam(team)
+
+    def back(saved: Any, needed: Any, gradient: torch.Tensor) -> gradients.Gradients:
+        return formula(performed, saved, needed, _lined(gradient), options)
+
+    return gradients.differentiable(perform, back, a, b)  # type: ignore[no-any-return]
+
+
+def _require_plain(
+    operator: str, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool,
+    epilogue: Any,
+) -> None:  # fmt: skip
+    """Errors: ArgumentError where there is no formula for what a or b requires."""
+    for name, value in (("out", out), ("reuse", reuse or None), ("epilogue", epilogue)):
+        if value is not None:
+            gradients.require_none(operator, f"with {name}= it has no gradients", a=a, b=b)
+    if scales:
+        gradients.require_none(operator, "products of 8-bit floats have no gradients", a=a, b=b)
+
+
 def _lined(matrix: torch.Tensor) -> torch.Tensor:
     """Return a matrix as products take it: gradients are often expanded scalars."""
     return matrix if is_lined(matrix) else matrix.contiguous()
@@ -202,6 +219,11 @@ def call(
             return call(operator, a, b, None, team, None, split, options, reuse)
 
         return activations.as_matmul(multiply, operator, a, b, group.size, options.get("size"), split)
+    if gradients.transformed(a, b):
+        _require_plain(operator, a, b, out, scales, reuse, options.get("epilogue"))
+        each = {name: value for name, value in options.items() if name in OfGradients._fields}
+        perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
+        return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
     asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items())
     known = plans.recall(asked)
     if known is None or (plan is not None and plan is not known[0]):

@@ -9,7 +9,7 @@ from torch.library import register_autograd, register_fake
 from pyshmem.ops.attention import decode, prefill
 from pyshmem.ops.attention.gradients import gradients_of
 from pyshmem.ops.autocast import lowered
-from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, needed_of, operator, team_of
 
 
 @operator(cast=lowered)
@@ -27,7 +27,7 @@ def _(q, k, v, lengths=None, scale=None, block_table=None, *, schedule="auto", t
     return torch.empty_like(q)
 
 
-@operator(cast=lowered)
+@operator(cast=lowered, differentiable=True)
 def attention(
     q: Tensor, k: Tensor, v: Tensor, causal: bool = False, scale: float | None = None, *, size: int | None = None,
     order: str = "contiguous", schedule: str = "auto", team: str = WORLD,
@@ -45,13 +45,14 @@ def _(q, k, v, causal=False, scale=None, *, size=None, order="contiguous", sched
 def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
     q, k, v, causal, scale = inputs
     ctx.save_for_backward(q, k, v)
+    ctx.needed = needed_of((q, k, v))
     ctx.perform = ByHandle(keyword_only_inputs["team"])
     order, size = keyword_only_inputs["order"], keyword_only_inputs["size"]
     ctx.options = prefill.options_of(q, causal, scale, order, size, ctx.perform.team.size)
 
 
 def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    found = gradients_of(ctx.perform, ctx.saved_tensors, ctx.needs_input_grad[:3], gradient, ctx.options)
+    found = gradients_of(ctx.perform, ctx.saved_tensors, ctx.needed, gradient, ctx.options)
     return *found, None, None
 
 

@@ -138,7 +138,7 @@ def barrier_on_stream(*, team: str = WORLD) -> None:
     shmem.barrier_on_stream(team_of("barrier_on_stream", team))
 
 
-@operator()
+@operator(differentiable=True)
 def gather_rows(a: Tensor, size: int | None = None, after: Tensor | None = None, *, team: str = WORLD) -> Tensor:
     """Return the rows of ``a`` of all PEs of the team, in a new tensor. Collective over the team.
 
@@ -150,13 +150,13 @@ def gather_rows(a: Tensor, size: int | None = None, after: Tensor | None = None,
     return rows.gather_rows(a, size, team_of("gather_rows", team))
 
 
-@operator()
+@operator(differentiable=True)
 def reduce_scatter_rows(a: Tensor, *, team: str = WORLD) -> Tensor:
     """Return this PE's rows of the sum over all PEs of ``a``, a matrix, in a new tensor. The first PEs have one more."""
     return rows.reduce_scatter_rows(a, team_of("reduce_scatter_rows", team))
 
 
-@operator()
+@operator(differentiable=True)
 def all_reduce(a: Tensor, *, team: str = WORLD) -> Tensor:
     """Return the sum over all PEs of ``a``, a matrix, in a new tensor. Collective over the team."""
     return rows.all_reduce(a, team_of("all_reduce", team))

@@ -36,7 +36,7 @@ def _sizes(
     return count, [*numbers, factors, indices.new_empty((room, n), dtype=torch.int32)]
 
 
-@operator()
+@operator(differentiable=True)
 def moe_dispatch(
     x: Tensor, indices: Tensor, weights: Tensor, experts: int, capacity: int | None = None, *, tokens: int | None = None,
     overflow: str = "error", schedule: str = "auto", team: str = WORLD,
@@ -76,7 +76,7 @@ def _(x, indices, weights, experts, capacity=None, *, tokens=None, overflow="err
     return values.new_empty((count, values.shape[1]), dtype=KIND), scales.new_empty((count, *scales.shape[1:])), *others
 
 
-@operator()
+@operator(differentiable=True)
 def moe_combine(
     rows: Tensor, given: list[Tensor], routing: list[Tensor], experts: int, capacity: int | None = None, *,
     tokens: int | None = None, overflow: str = "error", schedule: str = "auto", team: str = WORLD,
@@ -120,14 +120,14 @@ class _Again:
 def _keep_dispatch(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
     x, indices, weights, *others = inputs
     ctx.save_for_backward(x, indices, weights, *output[3:])
-    ctx.again = _Again(*others, keyword_only_inputs)
+    ctx.again, ctx.needed = _Again(*others, keyword_only_inputs), x.requires_grad
     ctx.mark_non_differentiable(*output[1:])
 
 
 def _of_dispatch(ctx: Any, gradient: Tensor, *others: Any) -> tuple[Any, ...]:
     x, indices, weights, *routing = ctx.saved_tensors
     move = ctx.again.move(x, indices, weights)
-    to_x = gradients.of_dispatch(move, Routing(*routing), gradient) if ctx.needs_input_grad[0] else None
+    to_x = gradients.of_dispatch(move, Routing(*routing), gradient) if ctx.needed else None
     return to_x, None, None, None, None
 
 

@@ -14,7 +14,7 @@ from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.norms import all_reduce_rms_norm as whole
 from pyshmem.ops.norms import reduce_scatter_rms_norm as shared
 from pyshmem.ops.norms.gradients import Options, Way, gradients_of, require_meaning
-from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, needed_of, operator, team_of
 
 
 def _numbers(rows: Tensor) -> Scaled:
@@ -22,14 +22,15 @@ def _numbers(rows: Tensor) -> Scaled:
     return Scaled(torch.empty_like(rows, dtype=KIND), rows.new_empty(len(rows), dtype=torch.float32))
 
 
-@operator(cast=widened)
+@operator(cast=widened, differentiable=True)
 def all_reduce_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", gradient: str = "partial",
     team: str = WORLD,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ops.all_reduce_rms_norm. team: a name."""
     require_meaning(whole.NAME, whole.WAY, gradient)
-    return whole.all_reduce_rms_norm(x, residual, weight, eps, team=team_of(whole.NAME, team), schedule=schedule)
+    options: Any = {"team": team_of(whole.NAME, team), "schedule": schedule, "gradient": gradient}
+    return whole.all_reduce_rms_norm(x, residual, weight, eps, **options)
 
 
 @operator(cast=widened)
@@ -42,7 +43,7 @@ def scaled_all_reduce_rms_norm(
     return (*made, kept)
 
 
-@operator(cast=widened)
+@operator(cast=widened, differentiable=True)
 def reduce_scatter_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", team: str = WORLD
 ) -> tuple[Tensor, Tensor]:
@@ -60,16 +61,15 @@ def scaled_reduce_scatter_rms_norm(
     return (*made, kept)
 
 
-@operator(cast=widened)
+@operator(cast=widened, differentiable=True)
 def reduce_scatter_rms_norm_all_gather(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float = 1e-6, *, schedule: str = "auto", gradient: str = "partial",
     team: str = WORLD,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """ops.reduce_scatter_rms_norm_all_gather. team: a name."""
     require_meaning(shared.GATHER, shared.WAYS[shared.GATHER], gradient)
-    return shared.reduce_scatter_rms_norm_all_gather(
-        x, residual, weight, eps, team=team_of(shared.GATHER, team), schedule=schedule
-    )
+    options: Any = {"team": team_of(shared.GATHER, team), "schedule": schedule, "gradient": gradient}
+    return shared.reduce_scatter_rms_norm_all_gather(x, residual, weight, eps, **options)
 
 
 @operator(cast=widened)
@@ -101,11 +101,12 @@ def _differentiable(name: str, way: Way) -> None:
     def remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Any) -> None:
         x, _, weight, eps = inputs
         ctx.save_for_backward(weight, output[1])
+        ctx.needed = needed_of(inputs)
         ctx.options = Options(len(x), eps, keyword_only_inputs.get("gradient", "partial"))
         ctx.perform = ByHandle(keyword_only_inputs["team"])
 
     def backward(ctx: Any, *given: Tensor) -> tuple[Tensor | None, ...]:
-        found = gradients_of(way, ctx.perform, ctx.saved_tensors, ctx.needs_input_grad, given, ctx.options)
+        found = gradients_of(way, ctx.perform, ctx.saved_tensors, ctx.needed, given, ctx.options)
         return *found, None
 
     register_autograd(f"pyshmem::{name}", backward, setup_context=remember)

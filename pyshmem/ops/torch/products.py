@@ -16,7 +16,7 @@ from pyshmem.ops.gemm import plan as products
 from pyshmem.ops.gemm.gradients import FORMULAS, Options
 from pyshmem.ops.gemm.problem import is_lined
 from pyshmem.ops.gemm.selection import ABLE
-from pyshmem.ops.torch.team_names import WORLD, ByHandle, handle_of, operator, team_of
+from pyshmem.ops.torch.team_names import WORLD, ByHandle, handle_of, needed_of, operator, team_of
 
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None, "gradient": "partial"}
 
@@ -46,7 +46,7 @@ def _fake(operator: str, scales: int) -> None:
     register_fake(f"pyshmem::{'scaled_' if scales else ''}{operator}", empty)
 
 
-@operator()
+@operator(differentiable=True)
 def all_gather_gemm(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
     columns: int | None = None, tile: Sequence[int] | None = None, team: str = WORLD,
@@ -56,7 +56,7 @@ def all_gather_gemm(
     return _call("all_gather_gemm", a, b, "rows", team, schedule=schedule, order=order, tile=tile, **sizes)
 
 
-@operator()
+@operator(differentiable=True)
 def gemm_reduce_scatter(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
     tile: Sequence[int] | None = None, team: str = WORLD,
@@ -65,7 +65,7 @@ def gemm_reduce_scatter(
     return _call("gemm_reduce_scatter", a, b, "rows", team, schedule=schedule, order=order, size=size, tile=tile)
 
 
-@operator()
+@operator(differentiable=True)
 def gemm_all_gather(
     a: Tensor, b: Tensor, split: str = "rows", *, schedule: str = "auto", order: str = "auto", size: int | None = None,
     tile: Sequence[int] | None = None, gradient: str = "partial", team: str = WORLD,
@@ -75,7 +75,7 @@ def gemm_all_gather(
     return _call("gemm_all_gather", a, b, split, team, schedule=schedule, **more)
 
 
-@operator()
+@operator(differentiable=True)
 def gemm_all_reduce(
     a: Tensor, b: Tensor, *, schedule: str = "auto", order: str = "auto", size: int | None = None,
     tile: Sequence[int] | None = None, gradient: str = "partial", team: str = WORLD,
@@ -119,6 +119,7 @@ all_gather_gemm, gemm_reduce_scatter, gemm_all_gather, gemm_all_reduce = map(
 def _remember(ctx: Any, inputs: tuple[Any, ...], keyword_only_inputs: dict[str, Any], output: Tensor) -> None:
     a, b, *split = inputs
     ctx.save_for_backward(a, b)
+    ctx.needed = needed_of((a, b))
     given = {name: value for name, value in keyword_only_inputs.items() if name in Options._fields}
     ctx.options = Options(**given, **dict(zip(["split"], split, strict=False)))
     ctx.team, ctx.more = keyword_only_inputs["team"], len(split)
@@ -129,7 +130,7 @@ def _differentiable(operator: str) -> None:
 
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         perform = ByHandle(ctx.team)
-        found = FORMULAS[operator](perform, ctx.saved_tensors, ctx.needs_input_grad, gradient, ctx.options)
+        found = FORMULAS[operator](perform, ctx.saved_tensors, ctx.needed, gradient, ctx.options)
         return *found, *[None] * ctx.more
 
     register_autograd(f"pyshmem::{operator}", backward, setup_context=_remember)

@@ -16,6 +16,7 @@ from torch.library import custom_op
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops import autocast
+from pyshmem.ops.gradients import transformed
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 WORLD = "world"
@@ -77,15 +78,25 @@ class ByHandle:
     def team(self) -> Team:
         return team_of("backward", self._handle)
 
-    def __call__(self, name: str, *operands: Any, **options: Any) -> Any:
+    def __call__(self, name: str, *operands: Any, after: torch.Tensor | None = None, **options: Any) -> Any:
+        """after: of gather_rows. It is no operand, so a second backward must not follow it."""
+        if after is not None:
+            options["after"] = after.detach()
         return getattr(torch.ops.pyshmem, name)(*operands, **options, team=self._handle)
 
 
-def operator(*mutated: str, cast: Cast | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def needed_of(inputs: tuple[Any, ...]) -> tuple[bool, ...]:
+    """Return which operands require a gradient. In a second backward torch's ctx.needs_input_grad lacks its last entry."""
+    return tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in inputs)
+
+
+def operator(
+    *mutated: str, cast: Cast | None = None, differentiable: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as operator pyshmem::<its name>. It gets ``team``, its last argument, by the handle.
 
-    mutated: the arguments that it writes.  cast: what autocast makes of the first three. Returns the function that users
-    call with the name of the team.
+    mutated: the arguments that it writes.  cast: what autocast makes of the first three.  differentiable: within torch.func
+    the function itself is called, since torch takes no gradients of torch.library there. Returns what users call.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +111,8 @@ def operator(*mutated: str, cast: Cast | None = None) -> Callable[[Callable[...,
                 found = [name for name in names[:3] if name in options]
                 options |= zip(found, cast(*(options[name] for name in found)), strict=True)
                 operands = ()
-            return registered(*operands, **options, team=handle_of(team, routine))
+            within = differentiable and not torch.compiler.is_compiling() and transformed(*operands, *options.values())
+            return (function if within else registered)(*operands, **options, team=handle_of(team, routine))
 
         return call
 

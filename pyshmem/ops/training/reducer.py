@@ -134,7 +134,12 @@ class GradientReducer:
                 self._adders.append((adder, adder.register_prehook(partial(bucket.divide, place))))
 
     def _before(self, model: torch.nn.Module) -> None:
-        """Before a forward pass that makes a graph."""
+        """Before a forward pass that makes a graph. In a graph of compilers there are no streams, and nothing is sent."""
+        if torch.compiler.is_compiling():
+            if self._sends:
+                wants = "'once', or a reducer of torch.compile(model)"
+                refuse(ArgumentError, NAME, "buffers", "'forward' in a model that is compiled", wants)
+            return
         self._follow()
         if self._sends and self._synced and model.training:
             self._broadcast(*model.buffers())
