@@ -201,6 +201,7 @@ bench-gpu: $(GPU_VENV)/.installed
 
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs
+	@test -f docs/_build/searchindex.js || rm -rf docs/_build  # of a build that did not end
 	$(BIN)/sphinx-build -W --keep-going $(QUIET) docs docs/_build
 	$(BIN)/python -m pytest tests/html -q
 	@echo "docs/_build/index.html"
