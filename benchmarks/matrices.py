@@ -202,6 +202,57 @@ def dense_row(draw: Any, atoms: int, device: str) -> Pattern:
     return Pattern(rows, columns, (size, size))
 
 
+def _rows(draw: Any, lengths: Any, columns: int, device: str) -> Pattern:
+    """Rows of about these lengths, their columns drawn alike."""
+    count = torch.from_numpy(np.minimum(np.asarray(lengths, dtype=np.int64), columns)).to(device)
+    rows = torch.repeat_interleave(torch.arange(len(count), device=device), count)
+    return Pattern(rows, _drawn(draw, columns, len(rows), device), (len(count), columns))
+
+
+def doubling(draw: Any, atoms: int, device: str) -> Pattern:
+    """Rows whose lengths double stepwise."""
+    steps = int(draw.integers(4, 13))
+    each = max(round(atoms / (2.0**steps - 1)), 1)  # rows of a step
+    lengths = np.repeat(2 ** np.arange(steps), each)
+    return _rows(draw, lengths, max(len(lengths), 4 << steps), device)
+
+
+def long_rows(draw: Any, atoms: int, device: str) -> Pattern:
+    """A few rows that are long, over many columns."""
+    length = _between(draw, min(500, atoms), min(100_000, atoms))
+    return _rows(draw, np.full(max(atoms // length, 1), length), 8 * length, device)
+
+
+def lognormal(draw: Any, atoms: int, device: str) -> Pattern:
+    """Lengths whose logarithms are normal, so that few rows have most elements."""
+    sigma, mean = 1 + 1.5 * draw.random(), _between(draw, 3, 40)
+    lengths = draw.lognormal(np.log(mean) - sigma**2 / 2, sigma, size=max(atoms // mean, 4))
+    return _rows(draw, lengths, len(lengths), device)
+
+
+def geometric(draw: Any, atoms: int, device: str) -> Pattern:
+    """Points of a square, in the order of cells, and their neighbours up to a distance."""
+    degree = _between(draw, 5, 40)
+    points = max(atoms // degree, 4)
+    side = max(int((points * np.pi / degree) ** 0.5), 1)  # of cells, as wide as the distance
+    cell = np.sort(draw.integers(side * side, size=points))
+    place = torch.from_numpy(draw.random((points, 2)) + np.stack([cell // side, cell % side], 1)).to(device)
+    cell = torch.from_numpy(cell).to(device)
+    starts = torch.nn.functional.pad(torch.bincount(cell, minlength=side * side).cumsum(0), (1, 0))
+    rows, columns = [], []
+    for down, across in ((i, j) for i in (-1, 0, 1) for j in (-1, 0, 1)):
+        i, j = cell // side + down, cell % side + across
+        inside = (i >= 0) & (i < side) & (j >= 0) & (j < side)
+        other = torch.where(inside, i * side + j, 0)
+        counts = torch.where(inside, starts[other + 1] - starts[other], 0)
+        point = torch.repeat_interleave(counts)
+        found = starts[other][point] + torch.arange(len(point), device=device) - (counts.cumsum(0) - counts)[point]
+        near = ((place[point] - place[found]) ** 2).sum(1) < 1
+        rows.append(point[near])
+        columns.append(found[near])
+    return Pattern(torch.cat(rows), torch.cat(columns), (points, points))
+
+
 FAMILIES: dict[str, Callable[[Any, int, str], Pattern]] = {
     "banded": banded,
     "power law": rmat,
@@ -212,4 +263,8 @@ FAMILIES: dict[str, Callable[[Any, int, str], Pattern]] = {
     "roads": roads,
     "empty rows": empty_rows,
     "dense row": dense_row,
+    "doubling": doubling,
+    "long rows": long_rows,
+    "lognormal": lognormal,
+    "geometric": geometric,
 }

@@ -17,6 +17,7 @@ from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
 from pyshmem.irregular.schedules import (
     Name,
     Schedule,
+    by_length,
     dynamic,
     group_mapped,
     merge_path,
@@ -37,6 +38,7 @@ from pyshmem.irregular.segmented_sums import (
     side_by_side_in_segment,
     within_tile,
 )
+from pyshmem.irregular.sorted_groups import Sides, Sorted, execute_group, sides
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import kernel_key
@@ -53,6 +55,7 @@ SCHEDULES: dict[str, Schedule] = {
     "merge_path": merge_path.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
     "dynamic": dynamic.SCHEDULE,
+    "by_length": by_length.SCHEDULE,
 }
 AUTO = "auto"
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
@@ -228,10 +231,11 @@ class Launches(NamedTuple):
     prepared: its kernels, by the stream, the work's functions and the kind of its operands.
     """
 
-    cut: Cut
+    cut: Cut | Sorted
     width: int
     grid: int
-    method: Method
+    method: Method | tuple[Sides, ...]
+    early: bool
     warps: int
     finishing: tuple[int, int, int]
     prepared: dict[Any, list[Prepared]]
@@ -277,18 +281,34 @@ def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: in
 
 
 def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches:
+    width, itemsize = triton.next_power_of_2(work.width), work.dtype.itemsize
+    if schedule.sorts:
+        return _planned_by_length(matrix, schedule, size, width, itemsize)
     cut = matrix.kept.get((schedule, size))
     if cut is None:
         cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
-    width, itemsize = triton.next_power_of_2(work.width), work.dtype.itemsize
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, itemsize, cut.longest)
     programs = min(cut.segments, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.segments
     method = Method(
         schedule.take, schedule.queued, schedule.flat, schedule.splits, alone(schedule, width, itemsize),
         may_be_early(), block, rows,
     )  # fmt: skip
-    rows, lanes = finishing(cut.spread, width * itemsize)
-    return Launches(cut, width, programs, method, schedule.warps, (-(-cut.splits // rows), rows, lanes), {})
+    ending = _finishing(cut, width * itemsize)
+    return Launches(cut, width, programs, method, method.EARLY, schedule.warps, ending, {})
+
+
+def _planned_by_length(matrix: CSR, schedule: Schedule, size: int, width: int, itemsize: int) -> Launches:
+    shapes = sides(width)
+    cut = matrix.kept.get((schedule, size, shapes))
+    if cut is None:
+        cut = matrix.kept[schedule, size, shapes] = Sorted(matrix, size, shapes)
+    ending = _finishing(cut, width * itemsize)
+    return Launches(cut, width, cut.segments, shapes, may_be_early(), schedule.warps, ending, {})
+
+
+def _finishing(cut: Cut | Sorted, nbytes: int) -> tuple[int, int, int]:
+    rows, lanes = finishing(cut.spread, nbytes)
+    return -(-cut.splits // rows), rows, lanes
 
 
 def _launch(known: Launches, work: Work, matrix: CSR) -> None:
@@ -303,23 +323,25 @@ def _launch(known: Launches, work: Work, matrix: CSR) -> None:
 
 
 def _prepared(known: Launches, work: Work, matrix: CSR, stream: int) -> list[Prepared]:
-    cut, method = known.cut, known.method
-    heads, tails, queue = cut.storage(known.width, work.dtype, stream)
-    partial = Partial(heads, tails)
-    constants = {"work": Constants(work.atom, work.tile, SUMS[work.dtype], known.width)}
-    fixed = (
-        Rows(matrix.offsets, *cut.marked), Segments(cut.begins, cut.numbers, queue), partial, cut.segments,
-        cut.vacant, matrix.atoms,
-    )  # fmt: skip
-    kernels = [
-        Prepared(
-            execute, known.grid, fixed, (work.operands,), {**constants, "method": method}, method.EARLY,
-            num_warps=known.warps,
-        )
-    ]  # fmt: skip
+    """Return the kernels of a work: that of all segments, and that of tiles that are split, if there are any."""
+    cut, method, operands = known.cut, known.method, (work.operands,)
+    constants: dict[str, Any] = {"work": Constants(work.atom, work.tile, SUMS[work.dtype], known.width)}
+    if isinstance(cut, Sorted):
+        parts = cut.storage(known.width, work.dtype, stream)
+        partial, kernel = Partial(parts, parts), execute_group
+        fixed: tuple[Any, ...] = cut.items, cut.groups, parts
+        of_kernel = {"SIDES": tuple(map(tuple, method)), "MOST": len(method) - 1, "EARLY": known.early}
+    else:
+        heads, tails, queue = cut.storage(known.width, work.dtype, stream)
+        partial, kernel = Partial(heads, tails), execute
+        segments = Segments(cut.begins, cut.numbers, queue)
+        fixed = Rows(matrix.offsets, *cut.marked), segments, partial, cut.segments, cut.vacant, matrix.atoms
+        of_kernel = {"method": method}
+    early = known.early
+    kernels = [Prepared(kernel, known.grid, fixed, operands, constants | of_kernel, early, num_warps=known.warps)]
     if cut.spread:
         programs, rows, lanes = known.finishing
-        constants |= {"EARLY": method.EARLY, "ROWS": rows, "LANES": lanes}
+        constants |= {"EARLY": early, "ROWS": rows, "LANES": lanes}
         fixed = Splits(cut.closed, cut.opening, cut.closing), partial, cut.splits
-        kernels.append(Prepared(finish_split_tiles, programs, fixed, (work.operands,), constants, method.EARLY))
+        kernels.append(Prepared(finish_split_tiles, programs, fixed, operands, constants, early))
     return kernels

@@ -8,6 +8,7 @@ from products import spilled, text_of
 from pyshmem.irregular.execution import SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
 from pyshmem.irregular.granularity import alone, blocking, finishing
 from pyshmem.irregular.segmented_sums import Constants, Partial, Rows
+from pyshmem.irregular.sorted_groups import Groups, Items, execute_group, sides
 from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
@@ -26,6 +27,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     atom, tile, kind, width = WORKS[work]
     kind = tl.float64 if dtype == torch.float64 else kind
     itemsize = 8 if kind == tl.float64 else 4
+    kernel = execute_group if chosen.sorts and kernel is execute else kernel
     block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize, chosen.size)
     early = target == "nvidia"
     method = Method(
@@ -42,6 +44,8 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
         "segments": Segments(indices, indices, array(torch.int32)), "splits": Splits(indices, indices, indices),
         "count": 1 << 14 if kernel is execute else 1 << 13, "vacant": 1 << 12, "stored": ATOMS,
         "work": Constants(atom, tile, kind, width), "method": method, "EARLY": early, "ROWS": rows, "LANES": lanes,
+        "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
+        "SIDES": tuple(map(tuple, sides(width))), "MOST": len(sides(width)) - 1,
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
@@ -71,7 +75,9 @@ def test_64_bits_of_values_and_indices_compile_without_spills(target):
     assert spilled(compiled(execute, target, "merge_path", dtype=torch.float64, index=torch.int64), target) == 0
 
 
-@pytest.mark.parametrize(("schedule", "mean"), [("row_split", 512), ("row_blocks", 512), ("nonzero_split", 4)])
+@pytest.mark.parametrize(
+    ("schedule", "mean"), [("row_split", 512), ("row_blocks", 512), ("nonzero_split", 4), ("by_length", 4)]
+)
 def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(schedule, mean, target):
     found = compiled(execute, target, schedule, spmm, torch.float16, atoms=mean * TILES)
     assert spilled(found, target) == 0

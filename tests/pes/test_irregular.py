@@ -58,12 +58,26 @@ def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch
         monkeypatch.setattr(irregular.execution, "_planned", None)
 
 
-@pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split"])
+@pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split", "by_length"])
 def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_before(schedule, few_pes):
     """That row ends in the first block of the segment, and others end in later ones."""
     matrix, x = sparse([45, 3, 50, 0, 30]), numbers(17)
     y = irregular.spmv(irregular.csr(matrix), x, schedule, 41)
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
+
+
+def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window_first(few_pes, monkeypatch):
+    """Rows 0 to 4 are in the first window of 20 elements, and row 5, of two parts, in the second one."""
+    monkeypatch.setattr(irregular.sorted_groups, "_WINDOW", 20)
+    matrix = irregular.csr(sparse([2, 9, 2, 0, 8, 20]))
+    shapes = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8))  # of 1, 2, 4, 8 and any number
+    found = irregular.sorted_groups.Sorted(matrix, 10, tuple(irregular.sorted_groups.Sides(*each) for each in shapes))
+    assert found.items.tiles.tolist() == [1, 4, 0, 2, 3, -1, -2]
+    assert found.items.begins.tolist() == [2, 13, 0, 11, 13, 21, 37]
+    assert found.items.ends.tolist() == [11, 21, 2, 13, 13, 37, 41]
+    assert found.groups.kinds.tolist() == [4, 3, 1, 0, 4, 4]
+    assert found.groups.firsts.tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert (found.closed.tolist(), found.opening.tolist(), found.closing.tolist(), found.spread) == ([5], [0], [1], 1)
 
 
 @pytest.mark.parametrize("schedule", ["row_blocks", "dynamic"])

@@ -9,7 +9,8 @@ import triton
 import triton.language as tl
 
 Name = Literal[
-    "auto", "program_mapped", "row_split", "group_mapped", "row_blocks", "merge_path", "nonzero_split", "dynamic"
+    "auto", "program_mapped", "row_split", "group_mapped", "row_blocks", "merge_path", "nonzero_split", "dynamic",
+    "by_length",
 ]  # fmt: skip
 
 
@@ -33,6 +34,7 @@ class Schedule(NamedTuple):
         until there are none. Without a queue each segment has its own program.
     warps: of a program.
     of_atoms: whether ``size`` counts atoms rather than tiles.
+    sorts: whether tiles are sorted by length instead, and ``size`` is the most atoms of a part of one. begins is not called.
     """
 
     begins: Any
@@ -44,6 +46,7 @@ class Schedule(NamedTuple):
     queued: bool = False
     warps: int = 4
     of_atoms: bool = False
+    sorts: bool = False
 
     @property
     def whole(self) -> bool:

@@ -28,9 +28,10 @@ class Operands(NamedTuple):
 
 @triton.jit
 def product(operands, atoms, lanes, mask):
-    """An element of the matrix times its element of x."""
-    column = tl.load(operands.columns + atoms, mask=mask, other=0)
-    return wide(tl.load(operands.entries + atoms, mask=mask)) * wide(tl.load(operands.x + column, mask=mask))
+    """An element of the matrix, which is read once, times its element of x, which the caches keep."""
+    column = tl.load(operands.columns + atoms, mask=mask, other=0, eviction_policy="evict_first")
+    entry = tl.load(operands.entries + atoms, mask=mask, eviction_policy="evict_first")
+    return wide(entry) * wide(tl.load(operands.x + column, mask=mask))
 
 
 @triton.jit
