@@ -17,6 +17,7 @@ from pyshmem.runtime import _native
 SPARE = 255  # the vector register that carries permuted operands
 # Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.
 NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, False), 26: (2, False)}
+SWAPS = {0x59: 16, 0x5A: 32}  # v_permlane16_swap, v_permlane32_swap
 WIDE = {20: 1, 21: 2, 22: 3, 23: 4}  # words of other loads
 ATOMICS = {
     0x40: "swap",
@@ -48,6 +49,8 @@ def decode(gpu, place):
         return clock(bits(word, 12, 6))
     if bits(word, 31, 23) == 0x1A7 and bits(word, 22, 16) in MATRICES:
         return matrices(gpu, word, *MATRICES[bits(word, 22, 16)])
+    if bits(word, 31, 25) == 0x3F and bits(word, 16, 9) in SWAPS and bits(word, 8, 8):
+        return swap(word, SWAPS[bits(word, 16, 9)])
     if encoding == 0x38 and operation in (0x28, 0x29, 0x3E, 0x3F):  # write back; invalidate
         return cache_control(gpu, operation == 0x28)
     if encoding == 0x38:
@@ -56,6 +59,8 @@ def decode(gpu, place):
         return global_memory(gpu, place, word, operation)
     if encoding == 0x36 and bits(word, 24, 17) in (62, 63):  # ds_permute, ds_bpermute
         return exchange(word, bits(word, 24, 17) == 62)
+    if encoding == 0x36 and bits(word, 24, 17) == 227:  # ds_read_b64_tr_b16
+        return transposed(gpu, word)
     if encoding == 0x36 and bits(word, 24, 17) == 61:  # ds_swizzle
         return swizzle(word)
     if bits(word, 8, 0) == 0xFA and (encoding >> 5 == 0 or bits(word, 31, 25) == 0x3F):
@@ -273,6 +278,35 @@ def narrow_buffer(word, operation):
                 wave.vector[data, lane] = int.from_bytes(found, "little", signed=signed) % 2**32
             elif inside[lane]:
                 ctypes.memmove(int(places[lane]), int(wave.vector[data, lane]).to_bytes(4, "little"), nbytes)
+        wave.advance(8)
+
+    return step
+
+
+def swap(word, count):
+    """Rows of ``count`` lanes change places: the second ones of the destination with the first ones of the source."""
+    dest, source, first = bits(word, 24, 17), bits(word, 7, 0), LANE // count % 2 == 0
+
+    def step(wave):
+        kept = wave.vector[dest, ~first].copy()
+        wave.vector[dest, ~first] = wave.vector[source, first]
+        wave.vector[source, first] = kept
+        wave.advance(4)
+
+    return step
+
+
+def transposed(gpu, word):
+    """16 lanes read four rows of 16 halves of local memory, four lanes a row, and each takes a column."""
+    offset, address, dest = bits(word, 15, 0), bits(word, 39, 32), bits(word, 63, 56)
+    giver = LANE[:, None] // 16 * 16 + 4 * np.arange(4) + LANE[:, None] % 16 // 4
+
+    def step(wave):
+        halves = gpu.local.view(np.uint16)[
+            (wave.vector[address].astype(np.int64) + offset)[:, None] // 2 + np.arange(4)
+        ]
+        taken = np.ascontiguousarray(halves[giver, LANE[:, None] % 4])
+        (wave.accumulators if bits(word, 25, 25) else wave.vector)[dest : dest + 2] = taken.view(np.uint32).T
         wave.advance(8)
 
     return step
