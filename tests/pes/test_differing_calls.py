@@ -25,7 +25,8 @@ def last_differs(me, npes, usual, odd):
 
 def said(npes, usual, odd):
     """The part of the message that tells both calls, with their PEs in order."""
-    return f"got {re.escape(usual)} on PEs? 0.* and {re.escape(odd)} on PE {npes - 1}; wants the same on all PEs of TEAM_WORLD$"
+    usual, odd = (f"{re.escape(words)}( in GPU memory)?" for words in (usual, odd))
+    return f"got {usual} on PEs? 0.* and {odd} on PE {npes - 1}; wants the same on all PEs of TEAM_WORLD$"
 
 
 @pytest.mark.many
