@@ -211,7 +211,7 @@ def _rows(draw: Any, lengths: Any, columns: int, device: str) -> Pattern:
 
 def doubling(draw: Any, atoms: int, device: str) -> Pattern:
     """Rows whose lengths double stepwise."""
-    steps = int(draw.integers(4, 13))
+    steps = min(int(draw.integers(4, 13)), (atoms + 1).bit_length() - 1)
     each = max(round(atoms / (2.0**steps - 1)), 1)  # rows of a step
     lengths = np.repeat(2 ** np.arange(steps), each)
     return _rows(draw, lengths, max(len(lengths), 4 << steps), device)

@@ -4,10 +4,10 @@ OpenSHMEM has no such calls; the idea and the names are NVSHMEM's. All PEs of th
 order. The calls of one team are serialised: order two of them on two streams by events. No target is written before its PE's
 stream has reached the call, so no synchronisation is needed between the program's kernels and these calls. Later work on the
 stream finds the target complete and may change the source. CUDA graphs can capture and replay the calls; the first call of a
-kind compiles a kernel, so make one before a capture. If the members' routines, sizes or element
-types differ, the later of two members is refused, and does not enqueue its kernel. If a kernel waits longer than
-PYSHMEM_WAIT_TIMEOUT, the next fence, quiet, barrier_all, wait or test raises the error. CPU memory has no streams: there all
-members synchronise and then perform the call without _on_stream.
+kind compiles a kernel, so make one before a capture. If the members' routines, sizes or element types differ, the later of
+two members is refused, and does not enqueue its kernel. A captured call is compared once, in the capture, so all members
+capture alike. If a kernel waits longer than PYSHMEM_WAIT_TIMEOUT, the next fence, quiet, barrier_all, wait or test raises
+the error. CPU memory has no streams: there all members synchronise and then perform the call without _on_stream.
 """
 
 from __future__ import annotations

@@ -115,6 +115,8 @@ def test_an_unset_variable_has_its_default(variables):
         "PYSHMEM_AMO": "auto",
         "PYSHMEM_REPORT": False,
         "PYSHMEM_NVTX": False,
+        "PYSHMEM_TRACE": None,
+        "PYSHMEM_TRACE_EVENTS": 1 << 20,
         "PYSHMEM_CHECK": True,
         "PYSHMEM_SYMMETRIC_LIBS": None,
         "PYSHMEM_PYTHON": None,
@@ -228,7 +230,8 @@ def test_a_site_sets_what_the_user_has_not(site, variables):
 OF_C = ("PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")  # which C programs read before there is Python
 # values of the rows that no number is one of
 VALUES = {"PYSHMEM_DUMP": '"SIGUSR1"', "PYSHMEM_HEAP": '"cpu"', "PYSHMEM_PEER_MAP": '"ipc"', "PYSHMEM_HIP_MEMORY": '"fine"',
-          "PYSHMEM_FAR": '"tcp"', "PYSHMEM_AMO": '"tcp"', "PYSHMEM_LOCAL_CACHE": '"/tmp"', "PYSHMEM_CHECK": "false"}  # fmt: skip
+          "PYSHMEM_FAR": '"tcp"', "PYSHMEM_AMO": '"tcp"', "PYSHMEM_LOCAL_CACHE": '"/tmp"', "PYSHMEM_CHECK": "false",
+          "PYSHMEM_TRACE": '"out.json"'}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", environment.VARIABLES)

@@ -22,7 +22,7 @@ OTHERS = {
     "sync_all": ("shmem.sync_all()", "sync_all"),
     "sum_reduce": ("shmem.sum_reduce(word, word)", "sum_reduce size 1, int64"),
     "collect": ("shmem.collect(word, word)", "collect"),
-    "alltoalls": ("shmem.alltoalls(three, three, 1, 1, 1)", "alltoalls"),
+    "alltoalls": ("shmem.alltoalls(torch.zeros_like(three), three, 1, 1, 1)", "alltoalls"),
     "split": ("shmem.TEAM_WORLD.split_strided(0, 1, 1)", "split_strided"),
     "finalize": ("shmem.finalize()", "finalize"),
 }
