@@ -123,11 +123,11 @@ def interrupting(*words, **options):
 cell("", "1")
 control("")
 control("-n 2")
-cell("", "x = shmem.zeros(1)\\nshmem.p(x, 10 + me, (me + 1) % n_pes)\\nshmem.barrier_all()\\nx.item()")
+cell("", "x, word = shmem.zeros(1), shmem.arange(1)\\nshmem.p(x, 10 + me, (me + 1) % n_pes)\\nshmem.barrier_all()\\nx.item()")
 cell("", "if me == 1: 1 / 0\\nprint('open', end='')")
 cell("", "1 +* 2")
 builtins.print = interrupting
-cell("", "print('soon'); shmem.wait_until(shmem.zeros(1, dtype=shmem.arange(1).dtype), '==', 5)")
+cell("", "print('soon'); shmem.wait_until(word, '==', 5)")
 builtins.print = printed
 cell("", "print('still', me)")
 control("off")
