@@ -10,12 +10,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import ADD, BEFORE, FAILED, FAR, KERNELS, MEET, SET, WAITS, WORD, Event, Part, plain
 from pyshmem.version import __version__
 
 _BATCH = 512  # events that are written at once, and that a full disk costs
-_SIGNS = ("==", "!=", ">", ">=", "<", "<=")
 _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
           ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
           ("signal", "put"), ("fence", "order"), ("quiet", "order"), ("pe_quiet", "order"), ("set_lock", "wait"),
@@ -146,7 +146,7 @@ def _details(event: Event) -> dict[str, Any]:
     if event.flags & WORD:
         details["word"] = f"heap offset {event.place}"
         if event.op >= WAITS:
-            details["waits_for"] = f"{_SIGNS[event.op - WAITS]} {event.value}"
+            details["waits_for"] = f"{SIGNS[event.op - WAITS]} {event.value}"
             if event.flags & BEFORE:
                 details["began_at"] = event.before
         elif event.op in (SET, ADD):
