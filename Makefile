@@ -45,7 +45,7 @@ help:
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
 	@echo "make test-c-suites SUITES=FOLDER   OpenSHMEM programs in C of other projects, unmodified, on 1 to 4 PEs: a table"
 	@echo "make check        ruff, clang-format, mypy --strict, import-linter, and the sizes of modules and functions"
-	@echo "make -j test-gpu  all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host is a part of it, on fewer GPUs with 4 PEs that share them"
+	@echo "make -j test-gpu  all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host2 is a part of it, on fewer GPUs with 4 PEs that share them"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
@@ -144,7 +144,7 @@ check: $(VENV)/.installed
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
-GPU_PARTS := kernels1 kernels2 products scaled rows experts torch host cpuheap far ipc
+GPU_PARTS := kernels1 kernels2 products scaled rows experts torch host1 host2 cpuheap far ipc
 pes = $(word 1,$(subst -, ,$*))
 part = $(word 2,$(subst -, ,$*))
 FILES := $(notdir $(wildcard tests/pes/test_*.py))
@@ -158,6 +158,8 @@ FILES_rows := $(filter $(patsubst %,test_%.py,activations attention gradient_red
 FILES_experts := $(filter $(patsubst %,test_%.py,experts flash_decode float8),$(FILES))
 FILES_torch := $(filter test_torch_% test_irregular% test_on_stream.py test_uneven_%,$(FILES))
 FILES_host := $(filter-out $(foreach part,kernels1 kernels2 products scaled rows experts torch cpuheap,$(FILES_$(part))),$(FILES))
+FILES_host1 := $(wordlist 1,16,$(FILES_host))
+FILES_host2 := $(filter-out $(FILES_host1),$(FILES_host))
 HEAP_cpuheap := PYSHMEM_HEAP=cpu
 FILES_far := $(patsubst %,test_%.py,far_gpu device_far device_far_calls rma strided_blocks signal amo amo_nbi ordering wait memory locks collectives private_collectives) # on nodes of one PE
 HEAP_far := PYSHMEM_NODE_SIZE=1
