@@ -48,7 +48,7 @@ class Agent:
         self.clock = 1
         self._touched = True
         self._most = 128  # streams that it knows of, before those that have ended are looked for
-        self._messages: dict[int, Message] = {}
+        self._messages: dict[tuple[int, int], Message] = {}
         self.learnt: dict[int, tuple[int, int]] = {}  # by agents' own streams: sites of the release and of the acquire
 
     @property
@@ -122,26 +122,26 @@ class Agent:
 
     # ---- edges ----
 
-    def release(self, target: int, all_stores: bool = False, unfenced: bool = False) -> Message:
-        """What an operation on ``target`` carries.
+    def release(self, target: int, ctx: int = 0, all_stores: bool = False, unfenced: bool = False) -> Message:
+        """What an operation on ``target`` through a context carries: what fences of that context have ordered before it.
 
         all_stores: as sync does, which orders stores without a fence.  unfenced: as a signal of a kernel does, which
         needs no fence.
         """
         if self._touched:
             self._messages.clear()
-        found = self._messages.get(target)
+        found = self._messages.get((target, ctx))
         if found is None or all_stores or unfenced:
             upto = dict(self.know.upto)
             if not (all_stores or unfenced):
                 upto[self.stores.id] = self.stores.fenced
-            for (_, pe), stream in self.remote.items():
+            for (of, pe), stream in self.remote.items():
                 fenced = stream.number if unfenced else stream.fenced
-                known = fenced if pe == target else stream.passed if all_stores else 0
+                known = fenced if (of, pe) == (ctx, target) else stream.passed if all_stores else 0
                 if known:
                     upto[stream.id] = max(known, upto.get(stream.id, 0))
             found = Message(upto, {stream: set(each) for stream, each in self.know.single.items()})
-            self._messages[target] = found
+            self._messages[target, ctx] = found
             if all_stores or unfenced:
                 self._messages.clear()
             self.clock += 1

@@ -110,14 +110,15 @@ class Analysis:
 
     def _remote(
         self, agent: Agent, kind: str, site: int, name: str, ctx: int, pe: int, spans: list[Span],
-        change: tuple[str, int | None],
+        change: tuple[str, int | None], width: int = 8,
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
         line = agent.to(ctx, pe)
         op = self._op(agent, kind, site, name, line)
         op.target = pe
+        op.width = width if kind == ATOMIC else 0
         if any(self.watched.within(pe, *bounds(span)) for span in spans):
-            op.message = agent.release(pe)
+            op.message = agent.release(pe, ctx)
         for span in spans:
             self._touch(op, agent, pe, span, line)
             self._change(op, pe, span, *change)
@@ -166,18 +167,22 @@ class Analysis:
 
     def _amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
-        _, _, pe, site, name, ctx, target, start, size, operator, operand, fetched = event
+        _, _, pe, site, name, ctx, target, start, size, operator, operand, fetched, width = event
         agent = self.now[pe]
-        if operator in ("fetch", "read"):
-            op = self._op(agent, FETCH, site, name)
+        if operator == "fetch":
+            op = self._op(agent, FETCH, site, name, None if fetched else agent.pending(ctx, target))
+            op.width = width
             self._touch(op, agent, target, (start, start + size))
+            if not fetched:
+                return
         elif not fetched:
-            self._remote(agent, ATOMIC, site, name, ctx, target, [(start, start + size)], (operator, operand))
+            self._remote(agent, ATOMIC, site, name, ctx, target, [(start, start + size)], (operator, operand), width)
             return
         else:
             op = self._op(agent, ATOMIC, site, name)
+            op.width = width
             op.target = target
-            op.message = agent.release(target)
+            op.message = agent.release(target, ctx)
             self._touch(op, agent, target, (start, start + size), agent.to(ctx, target))
             self._change(op, target, (start, start + size), operator, operand)
         self.waiting[agent] = (site, ("amo", op))

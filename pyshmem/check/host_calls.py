@@ -183,7 +183,7 @@ def signal_update(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, signal, value, pe, ctx)
         word = recorder.symmetric(signal)[0]
-        rest = word, 8, name.removeprefix("signal_"), int(value), None
+        rest = word, 8, name.removeprefix("signal_"), int(value), None, 8
         recorder.write(time, "amo", name, context(ctx), world(pe, ctx), *rest)
         return found
 
@@ -217,8 +217,9 @@ def atomic(name: str, call: Call) -> Call:
         if fetches:
             condition = bits(given["cond"], array.dtype) if "cond" in given else None
             fetched = now(), None if isinstance(old, float) else old, condition
-        operator = "update" if nbi else row.operator
-        recorder.write(time, "amo", name, context(ctx), pe, start, nbytes, operator, value, fetched)
+        operator = "update" if nbi and row.operator != "fetch" else row.operator
+        width = -nbytes if array.dtype in _FLOATS else nbytes
+        recorder.write(time, "amo", name, context(ctx), pe, start, nbytes, operator, value, fetched, width)
         if nbi:
             into = recorder.keep(recorder.array(given["fetch"]), given["fetch"])
             recorder.write(time, "get", name, context(ctx), pe, [], [into], True)

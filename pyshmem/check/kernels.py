@@ -131,7 +131,7 @@ def _atomic(call: Call) -> Call:
         operator = _OPERATORS.get(str(getattr(op, "name", op)).upper(), "update")
         one = np.size(ptr.data) == 1
         value = int(np.asarray(val.data).reshape(-1)[0]) if one and np.asarray(val.data).dtype.kind in "iu" else None
-        _write(time, "atomic", ranges, operator, value, old if _acquires(sem) and one else None, None)
+        _write(time, ptr, ranges, operator, value, old if _acquires(sem) and one else None, None)
         return old
 
     return recorded
@@ -146,14 +146,16 @@ def _compare_swap(call: Call) -> Call:
         old = call(self, ptr, cmp, val, sem, scope)
         one = np.size(ptr.data) == 1
         value, condition = (int(np.asarray(each.data).reshape(-1)[0]) if one else None for each in (val, cmp))
-        _write(time, "atomic", ranges, "compare_swap", value, old if one else None, condition)
+        _write(time, ptr, ranges, "compare_swap", value, old if one else None, condition)
         return old
 
     return recorded
 
 
-def _write(time: int, name: str, ranges: list[Any], operator: str, value: Any, old: Any, condition: Any) -> None:
+def _write(time: int, ptr: Any, ranges: list[Any], operator: str, value: Any, old: Any, condition: Any) -> None:
     """old: the handle of the value before, if the operation acquires."""
+    of = ptr.get_element_ty()
+    width = max(1, of.primitive_bitwidth // 8) * (-1 if of.is_floating() else 1)
     fetched = None if old is None else (now(), int(np.asarray(old.data).reshape(-1)[0]), condition)
     for pe, start, end in ((pe, *part) for pe, *span in ranges for part in parts(tuple(span))):
-        recorder.write(time, "amo", name, 0, pe, start, end - start, operator, value, fetched)
+        recorder.write(time, "amo", "atomic", 0, pe, start, end - start, operator, value, fetched, width)

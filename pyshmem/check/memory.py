@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from pyshmem.check.agents import Agent, Stream
@@ -11,14 +11,19 @@ from pyshmem.check.shadow import Cell, Op, Shadow
 from pyshmem.check.spans import Span
 
 READ, WRITE, ATOMIC, FETCH = "read", "write", "atomic", "fetch"
-# which kinds of earlier accesses an access must be ordered after: names of the fields of a cell
-_AGAINST = {
-    READ: ("writes", "atomics"),
-    WRITE: ("writes", "reads", "atomics"),
-    ATOMIC: ("writes", "reads"),
-    FETCH: ("writes",),
-}
+_READS = (READ, FETCH)  # two of these need no order
+_CHANGES = (WRITE, ATOMIC)
 Report = Callable[[Op, Op, int, int, int], None]
+
+
+def _against(op: Op, cell: Cell) -> Iterator[Iterable[Op]]:
+    """The earlier accesses that an access must be ordered after. Atomics of one type are atomic against each other."""
+    yield cell.writes
+    if op.kind in _CHANGES:
+        yield cell.reads.values()
+    for width, held in cell.atomics.items():
+        if width != op.width:
+            yield held.values()
 
 
 class Memory:
@@ -44,19 +49,18 @@ class Memory:
             if op.kind == READ:
                 cell.reads[op.stream] = op
             else:
-                cell.atomics[op.stream, op.kind] = op
+                cell.atomics.setdefault(op.width, {})[op.stream, op.kind] = op
 
     def _unordered(self, op: Op, agent: Agent, cell: Cell, line: Stream | None) -> list[Op]:
         """The earlier accesses that conflict with this one and that nothing orders before it."""
         found = []
-        for field in _AGAINST[op.kind]:
-            held = getattr(cell, field)
-            for old in held if field == "writes" else held.values():
+        for held in _against(op, cell):
+            for old in held:
                 if old is op or agent.knows(old.stream, old.number):
                     continue
                 if line is not None and old.stream == line.id and old.number <= line.fenced:
                     continue
-                if old.kind == FETCH and op.kind == READ:
+                if old.kind in _READS and op.kind in _READS:
                     continue
                 found.append(old)
         return found

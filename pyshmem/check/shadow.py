@@ -19,7 +19,7 @@ _MANY = 64  # ranges that a write covers at once and that become one
 class Op:
     """One access of an agent."""
 
-    __slots__ = ("agent", "bytes", "issued", "kind", "message", "name", "number", "site", "stream", "target")
+    __slots__ = ("agent", "bytes", "issued", "kind", "message", "name", "number", "site", "stream", "target", "width")
 
     def __init__(self, stream: int, number: int, kind: str, agent: Any, site: int, name: str) -> None:
         self.stream, self.number, self.kind = stream, number, kind
@@ -27,6 +27,9 @@ class Op:
         self.issued = agent.clock
         self.message: Any = None
         self.target = -1  # the PE of a remote operation
+        self.width = (
+            8 if kind in ("atomic", "fetch") else 0
+        )  # of an atomic operation: bytes of a word, negative of floats
 
 
 class Cell:
@@ -34,19 +37,22 @@ class Cell:
 
     __slots__ = ("atomics", "held", "reads", "writes")
 
-    def __init__(self, held: int, writes: list[Op], reads: dict[Any, Op], atomics: dict[Any, Op]) -> None:
+    def __init__(self, held: int, writes: list[Op], reads: dict[Any, Op], atomics: dict[int, dict[Any, Op]]) -> None:
         self.held, self.writes, self.reads, self.atomics = held, writes, reads, atomics
 
     def copy(self, held: int) -> Cell:
-        return Cell(held, list(self.writes), dict(self.reads), dict(self.atomics))
+        return Cell(
+            held, list(self.writes), dict(self.reads), {width: dict(ops) for width, ops in self.atomics.items()}
+        )
 
     def drop(self, known: Callable[[Op], bool]) -> None:
         self.writes = [op for op in self.writes if not known(op)]
         self.reads = {key: op for key, op in self.reads.items() if not known(op)}
-        self.atomics = {key: op for key, op in self.atomics.items() if not known(op)}
+        left = {width: {k: op for k, op in ops.items() if not known(op)} for width, ops in self.atomics.items()}
+        self.atomics = {width: ops for width, ops in left.items() if ops}
 
     def accesses(self) -> list[Op]:
-        return [*self.writes, *self.reads.values(), *self.atomics.values()]
+        return [*self.writes, *self.reads.values(), *(op for ops in self.atomics.values() for op in ops.values())]
 
 
 class Shadow:

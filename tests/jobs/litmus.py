@@ -176,7 +176,7 @@ def _record(pe: int, op: Op, site: int) -> tuple[Any, ...]:
         "read": ("acc", site, "load", "r", [here], None),
         "get": ("get", site, "get", 0, to, [here[1:]], [], False),
         "put": ("put", site, "put", 0, to, [here[1:]], [], False, None),
-        "signal": ("amo", site, "signal_set", 0, to, start, 8, "set", 1, None),
+        "signal": ("amo", site, "signal_set", 0, to, start, 8, "set", 1, None, 8),
         "putsig": ("putsig", site, "put_signal", 0, to, [here[1:]], [], False, start + 16, 8, "set", 1),
     }
     return rows[name]

@@ -92,7 +92,7 @@ def test_signals_of_kernels_release_what_the_program_has_stored_here_and_there(s
     """PE 1 reads data on both PEs behind the signal. Data that the program has put on a third PE is not covered."""
     words = {
         "kernel": ("signal", 0, "signal_set", 1, 64, "set", 1),
-        "host": ("amo", 0, "signal_set", 0, 1, 64, 8, "set", 1, None),
+        "host": ("amo", 0, "signal_set", 0, 1, 64, 8, "set", 1, None, 8),
     }
     sender = [
         (0, "init", 0, 0, 3),
@@ -195,16 +195,16 @@ def test_finding_is_suppressed_by_a_comment_with_a_reason_only(tmp_path):
     assert [found.reason for found in findings] == ["it is only printed", ""]
 
 
-def test_checker_finds_the_races_of_labelled_programs_and_no_others(tmp_path):
-    command = [BIN / "pyshmemrun", "--check", "--check-file", "found.json", "-n", "2", *warm(), labelled.__file__]
+@pytest.mark.parametrize("n_pes", ["2", "3"])
+def test_checker_finds_the_races_of_labelled_programs_and_no_others(n_pes, tmp_path):
+    command = [BIN / "pyshmemrun", "--check", "--check-file", "found.json", "-n", n_pes, *warm(), labelled.__file__]
     environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=tmp_path, env=environment)
     assert done.returncode == FOUND, done.stderr
-    sites = [site for found in json.loads((tmp_path / "found.json").read_text()) for site in found["sites"]]
-    found = {site["function"].removesuffix("_kernel") for site in sites}
-    assert {name: name in found for name in labelled.PROGRAMS} == {
-        name: label for name, (label, *_) in labelled.PROGRAMS.items()
-    }
+    found = labelled.found(json.loads((tmp_path / "found.json").read_text()))
+    programs = {name: program for name, program in labelled.PROGRAMS.items() if len(program.parts) == int(n_pes)}
+    assert {name: name in found for name in programs} == {name: program.race for name, program in programs.items()}
+    assert len(programs) > 20
 
 
 def test_without_check_all_calls_are_the_functions_of_the_api():
