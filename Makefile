@@ -92,7 +92,7 @@ test-%: $(VENV)/.installed
 	$(PART) $(RUN) -n $* -m pytest tests/pes -q
 
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS='test_*.py' runs all tests, over hosts too.
-OF_NODES := memory ordering rma teams wait device_far device_far_calls several_nodes
+OF_NODES := memory ordering rma teams wait device_far device_far_calls partitioned_meshes several_nodes
 OF_NODES_1 := $(OF_NODES) far_routes
 OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 	$(patsubst %,device_%,nbi ordering signal strided wait)

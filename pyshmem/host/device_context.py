@@ -53,11 +53,15 @@ def is_compiled_far(ctx: DeviceContext) -> bool:
 
 
 def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
-    """The partition of a PartitionedTensor. Errors: device_context's."""
+    """The partition of a PartitionedTensor. Errors: ArgumentError; device_context's."""
+    layout = tensor.layout
+    if len(tensor.shape) > 2 or layout.dim is None or len(layout.mesh) > 1:
+        wants = "a tensor of one or two dimensions, of which one is distributed over a mesh of one axis"
+        refuse(ArgumentError, "partition", "layout", repr(tensor), wants)
     rows, cols = (*tensor.shape, 1)[:2]
     pitch = shard.shape[1] if shard.dim() == 2 else 1
     ctx = device_context(tensor.team, heaps[shard.device.type].device)
-    return Partition(ctx, shard, rows, cols, tensor.layout.block, pitch, tl.constexpr(tensor.dim))
+    return Partition(ctx, shard, rows, cols, layout.cuts[layout.dim].block, pitch, tl.constexpr(layout.dim))
 
 
 def _given(heap: Heap, group: Team, scratch: Any) -> tuple[int, int]:

@@ -8,12 +8,12 @@ import numpy as np
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.host.partitioned import Layout
+from pyshmem.host.partitioned.layout import Cut, layout_of
 from support import DTYPES, assert_same, from_pe, here, live, name_of, payload, refuses, work
 from team_shapes import SHAPES
 
 SHAPES_OF_TENSORS = [(12, 5), (1, 3), (3, 7), (13,), (0, 4), (6, 0)]
-LAYOUTS = st.builds(Layout, st.integers(0, 60), st.integers(1, 30), st.integers(1, 9))
+CUTS = st.builds(Cut, st.integers(0, 60), st.integers(1, 30), st.integers(1, 9))
 
 
 def whole(shape, dtype, turn=1, device=None):
@@ -21,14 +21,15 @@ def whole(shape, dtype, turn=1, device=None):
     return payload(0, turn, int(np.prod(shape)), dtype, device).view(shape)
 
 
-@hypothesis.given(LAYOUTS)
-def test_a_layout_gives_every_index_to_one_pe_at_one_place(layout):
+@hypothesis.given(CUTS)
+def test_a_cut_gives_every_index_to_one_pe_at_one_place(layout):
     places = [(layout.owner(i), layout.local_index(i)) for i in range(layout.extent)]
     assert sorted(places) == [(pe, i) for pe in range(layout.n_pes) for i in range(layout.n_local(pe))]
     assert [layout.global_index(number, pe) for pe, number in places] == list(range(layout.extent))
+    assert [layout.global_index(i, 0) for i in range(layout.n_local(0))] == layout.indices(0).tolist()
 
 
-@hypothesis.given(LAYOUTS)
+@hypothesis.given(CUTS)
 def test_a_layouts_blocks_go_round_the_pes_in_order(layout):
     for i in range(layout.extent):
         assert (
@@ -39,11 +40,14 @@ def test_a_layouts_blocks_go_round_the_pes_in_order(layout):
 
 
 def test_a_layout_says_who_has_what():
-    assert str(Layout(10, 4, 3)) == "10 in blocks of 4 over 3 PEs\nPE 0: 0 to 3\nPE 1: 4 to 7\nPE 2: 8 to 9"
-    assert str(Layout(9, 1, 2)).endswith(
+    assert (
+        str(layout_of("", (10,), None, 4, None, 3))
+        == "10 in blocks of 4 over 3 PEs\nPE 0: 0 to 3\nPE 1: 4 to 7\nPE 2: 8 to 9"
+    )
+    assert str(layout_of("", (9,), None, 1, None, 2)).endswith(
         "\nPE 0: 0 to 0, 2 to 2, 4 to 4, 6 to 6, ...\nPE 1: 1 to 1, 3 to 3, 5 to 5, 7 to 7"
     )
-    assert str(Layout(2, 1, 3)).endswith("\nPE 2: none")
+    assert str(layout_of("", (2,), None, 1, None, 3)).endswith("\nPE 2: none")
 
 
 @pytest.mark.parametrize("call", [("owner", 10), ("owner", -1), ("local_index", 10), ("n_local", 3), ("n_local", -1),
@@ -51,7 +55,7 @@ def test_a_layout_says_who_has_what():
 def test_a_layout_refuses_what_is_not_there(call):
     name, *arguments = call
     with refuses(name, r"\w+: got -?\d+; wants ", shmem.OutOfRangeError):
-        getattr(Layout(10, 4, 3), name)(*arguments)
+        getattr(layout_of("", (10,), None, 4, None, 3), name)(*arguments)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -1])
@@ -63,7 +67,7 @@ def test_partitioned_scatters_to_where_the_layout_says_and_gathers_the_same(shap
     root, dtype = npes - 1, torch.float32
     tensor = shmem.partitioned(shape, dtype=dtype, dim=dim, block=block)
     layout, axis = tensor.layout, dim % len(shape)
-    assert tensor.shape == shape and tensor.dim == axis and not tensor.local.any()
+    assert tensor.shape == shape and layout.dim == axis and not tensor.local.any()
     tensor.scatter(whole(shape, dtype, 5) if me == root else None, root)
     indices = [layout.global_index(i, me) for i in range(layout.n_local(me))]
     assert_same(
@@ -81,13 +85,13 @@ def test_partitioned_scatters_to_where_the_layout_says_and_gathers_the_same(shap
 
 def test_partitioned_without_a_block_gives_each_pe_one(npes):
     tensor = shmem.partitioned((4 * npes + 1, 2))
-    assert tensor.layout == Layout(4 * npes + 1, -(-(4 * npes + 1) // npes), npes)
+    assert tensor.layout.cuts == (Cut(4 * npes + 1, -(-(4 * npes + 1) // npes), npes), Cut(2, 2, 1))
     assert tensor.dtype is torch.get_default_dtype()
 
 
 def test_a_block_larger_than_the_tensor_is_the_tensors():
-    assert shmem.partitioned((3, 2), block=1 << 50).layout.block == 3
-    assert shmem.partitioned((0, 2), block=1 << 50).layout.block == 1
+    assert shmem.partitioned((3, 2), block=1 << 50).layout.cuts[0].block == 3
+    assert shmem.partitioned((0, 2), block=1 << 50).layout.cuts[0].block == 1
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
@@ -175,8 +179,8 @@ def test_the_parts_are_at_one_place_on_all_pes_and_may_be_put_to(me, npes):
 
 
 REFUSED = [
-    (shmem.ArgumentError, {"shape": (2, 3, 4)}, r"shape: got \(2, 3, 4\); wants one or two extents"),
-    (shmem.ArgumentError, {"shape": ()}, r"shape: got \(\); wants one or two extents"),
+    (shmem.ArgumentError, {"shape": (1, 2, 3, 4, 5)}, r"shape: got \(1, 2, 3, 4, 5\); wants one to four extents"),
+    (shmem.ArgumentError, {"shape": ()}, r"shape: got \(\); wants one to four extents"),
     (shmem.OutOfRangeError, {"shape": (-1, 2)}, "size: got -1; wants 0 or more"),
     (shmem.OutOfRangeError, {"shape": 5, "dim": 1}, "dim: got 1; wants a dimension from 0 to 0"),
     (shmem.OutOfRangeError, {"shape": (2, 2), "dim": "rows"}, "dim: got 'rows'; wants a dimension from 0 to 1"),

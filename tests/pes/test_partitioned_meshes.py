@@ -1,0 +1,195 @@
+"""Tensors over meshes of PEs: layouts against ScaLAPACK's formulas, and what moves against a dense tensor."""
+
+import hypothesis
+import hypothesis.strategies as st
+import numpy as np
+import pyshmem as shmem
+import pytest
+import torch
+from pyshmem.host.partitioned.layout import layout_of
+from support import DTYPES, assert_same, here, live, name_of, payload, refuses
+
+few = hypothesis.settings(max_examples=12)
+
+
+@st.composite
+def distributions(draw, shape):
+    """The arguments mesh, dim and block of any distribution of ``shape`` over all PEs."""
+    mesh, rest = [], shmem.n_pes()
+    while rest > 1 or not mesh:
+        mesh.append(
+            draw(st.sampled_from([each for each in range(1 if len(mesh) < 2 else 2, rest + 1) if rest % each == 0]))
+        )
+        rest //= mesh[-1]
+    dims = draw(st.permutations([*range(len(shape)), *[None] * len(mesh)]))[: len(mesh)]
+    block = draw(st.lists(st.none() | st.integers(1, 5), min_size=len(shape), max_size=len(shape)))
+    return {"mesh": tuple(mesh), "dim": tuple(dims), "block": tuple(block)}
+
+
+shapes = st.lists(st.integers(0, 9) | st.just(8), min_size=1, max_size=4).map(tuple)
+
+
+def whole(shape, dtype=torch.float32, turn=1):
+    return payload(0, turn, int(np.prod(shape)), dtype).view(shape)
+
+
+def made(shape, turn=1, dtype=torch.float32, **how):
+    tensor = shmem.partitioned(shape, dtype=dtype, **how)
+    tensor.scatter(whole(shape, dtype, turn) if shmem.my_pe() == 0 else None)
+    return tensor
+
+
+def own_part(layout, dense):
+    """What this PE has of a dense tensor, element by element."""
+    for dim, (cut, place) in enumerate(zip(layout.cuts, layout.owners(shmem.my_pe()), strict=True)):
+        own = [i for i in range(cut.extent) if layout.owner(i, dim) == place]
+        assert [layout.local_index(i, dim) for i in own] == list(range(layout.n_local(place, dim)))
+        dense = dense.index_select(dim, torch.tensor(own, dtype=torch.long, device=dense.device))
+    return dense
+
+
+@few
+@hypothesis.given(st.data(), shapes)
+def test_every_pe_has_the_elements_that_the_layout_gives_it_and_gather_joins_them(data, shape):
+    tensor = made(shape, **data.draw(distributions(shape)))
+    assert_same(tensor.local.contiguous(), own_part(tensor.layout, whole(shape)).contiguous())
+    assert_same(tensor.gather(), whole(shape))
+    found = tensor.gather(shmem.n_pes() - 1)
+    assert (found is None) == (shmem.my_pe() < shmem.n_pes() - 1)
+    tensor.free()
+
+
+@few
+@hypothesis.given(st.data(), shapes)
+def test_redistribute_gives_every_pe_its_part_of_the_same_tensor(data, shape):
+    tensor, wanted = made(shape, 3, **data.draw(distributions(shape))), data.draw(distributions(shape))
+    other = tensor.redistribute(**wanted)
+    assert other.layout == layout_of("", shape, wanted["dim"], wanted["block"], wanted["mesh"], shmem.n_pes())
+    assert_same(other.local.contiguous(), own_part(other.layout, whole(shape, turn=3)).contiguous())
+    tensor.local.mul_(2)
+    assert tensor.redistribute(out=other) is other
+    assert_same(other.local.contiguous(), own_part(other.layout, whole(shape, turn=3) * 2).contiguous())
+    other.free()
+    tensor.free()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
+def test_redistribute_moves_every_dtype(dtype, npes):
+    tensor = made((7, 6), dtype=dtype, block=(2, 1), mesh=(1, npes))
+    for how in ({"dim": 0}, {"dim": 1, "block": 2}, {"mesh": (npes, 1), "block": (1, 1)}):
+        assert_same(tensor.redistribute(**how).gather(), whole((7, 6), dtype))
+
+
+def test_a_copy_of_a_part_on_the_reading_pe_is_the_one_that_is_read(me, npes):
+    """Of one copy on every PE, each PE reads its own: they may differ here."""
+    tensor = shmem.partitioned((3, 4), mesh=(npes,), dim=(None,))
+    tensor.local.fill_(me)
+    other = tensor.redistribute(dim=1)
+    assert (other.local == me).all()
+    assert_same(tensor.gather(), torch.full((3, 4), float(me), device=here()))
+
+
+@pytest.fixture(scope="module")
+def shared_folder(tmp_path_factory):
+    """One folder for all PEs: PE 0's."""
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD.bcast(str(tmp_path_factory.mktemp("parts")), 0)
+
+
+@few
+@hypothesis.given(st.data(), shapes)
+def test_a_saved_tensor_is_loaded_in_any_layout(shared_folder, data, shape):
+    tensor = made(shape, 4, torch.bfloat16, **data.draw(distributions(shape)))
+    tensor.save(shared_folder)
+    other = shmem.partitioned(shape, dtype=torch.bfloat16, **data.draw(distributions(shape)))
+    other.load(shared_folder)
+    assert_same(other.gather(), whole(shape, torch.bfloat16, 4))
+    with pytest.raises(shmem.DtypeError, match="^load: .*folder: got bfloat16 elements; wants int16"):
+        shmem.partitioned(shape, dtype=torch.int16).load(shared_folder)
+    with pytest.raises(shmem.ArgumentError, match="^load: .*folder: got a tensor of shape"):
+        shmem.partitioned((*shape, 1)[-4:] if len(shape) < 4 else shape[:3], dtype=torch.bfloat16).load(shared_folder)
+    other.free()
+    tensor.free()
+
+
+def test_parts_that_fewer_pes_have_saved_are_loaded_by_all(shared_folder, npes):
+    team = shmem.TEAM_WORLD.split_strided(0, 1, -(-npes // 2))
+    few = shmem.partitioned((9, 5), dtype=torch.int32, team=team, block=2)
+    if team:
+        few.scatter(whole((9, 5), torch.int32) if team.my_pe() == 0 else None)
+        few.save(shared_folder)
+    shmem.barrier_all()
+    all_of_them = shmem.partitioned((9, 5), dtype=torch.int32, dim=1)
+    all_of_them.load(shared_folder)
+    assert_same(all_of_them.gather(), whole((9, 5), torch.int32))
+    team.destroy()
+
+
+@hypothesis.given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
+def test_a_block_cyclic_dimension_is_scalapacks(n, nb, nprocs):
+    """Its tool functions INDXG2P, INDXG2L, INDXL2G and NUMROC, with indices from 1 and process 0 first."""
+    layout = layout_of("", (n,), 0, nb, (nprocs,), nprocs)
+    for g in range(1, n + 1):
+        owner, local = ((g - 1) // nb) % nprocs, nb * ((g - 1) // (nb * nprocs)) + (g - 1) % nb + 1
+        assert (layout.owner(g - 1), layout.local_index(g - 1)) == (owner, local - 1)
+        assert nprocs * nb * ((local - 1) // nb) + (local - 1) % nb + owner * nb + 1 == g
+        assert layout.global_index(local - 1, owner) == g - 1
+    for pe in range(nprocs):
+        whole_blocks = n // nb
+        numroc = whole_blocks // nprocs * nb
+        numroc += nb if pe < whole_blocks % nprocs else n % nb if pe == whole_blocks % nprocs else 0
+        assert layout.n_local(pe) == numroc
+
+
+def test_pes_of_a_mesh_are_numbered_by_rows():
+    layout = layout_of("", (8, 4), None, None, (2, 3), 6)
+    assert [layout.place_of(pe) for pe in range(6)] == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    assert [layout.pe_at(layout.place_of(pe)) for pe in range(6)] == list(range(6))
+    assert str(layout).splitlines()[::6] == [
+        "8 in blocks of 4 by 4 in blocks of 2 over 2x3 PEs",
+        "PE 5: 4 to 7 by none",
+    ]
+    copies = layout_of("", (8, 4), (None, 1), None, (2, 3), 6)
+    assert [copies.copy_near(pe, 4) for pe in range(6)] == [3, 4, 5, 3, 4, 5]
+    assert copies.dim == 1 and layout.dim is None and copies.shape_of(4) == (8, 2)
+
+
+REFUSED = [
+    ({"mesh": (2, 0)}, r"mesh: got \(2, 0\); wants a tuple of ints, each 1 or more"),
+    ({"mesh": (99, 7)}, r"mesh: got \(99, 7\); wants extents whose product is \d+, the PEs of the team"),
+    ({"dim": (0, 1)}, r"dim: got \(0, 1\); wants a dimension or None for each of the 1 axes of the mesh"),
+    ({"mesh": "all", "dim": (1, 1)}, r"dim: got \(1, 1\); wants each dimension cut by at most one axis of the mesh"),
+    ({"block": (1, 2, 3)}, r"block: got \(1, 2, 3\); wants an int, or 2 of them, one a dimension"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("how", "words"), REFUSED, ids=str)
+def test_what_is_no_distribution_is_refused_and_nothing_is_allocated(how, words, npes):
+    how = {**how, "mesh": (npes, 1)} if how.get("mesh") == "all" else how
+    tensor, before = shmem.partitioned((4, 4)), None
+    before = live()
+    for name, call in (
+        ("partitioned", lambda: shmem.partitioned((4, 4), **how)),
+        ("redistribute", lambda: tensor.redistribute(**how)),
+    ):
+        with refuses(name, words, shmem.ShmemError):
+            call()
+    assert live() == before
+
+
+def test_redistribute_refuses_what_does_not_fit(npes):
+    tensor, other = shmem.partitioned((4, 4)), shmem.partitioned((4, 5))
+    for out in (other, tensor, shmem.partitioned((4, 4), dtype=torch.int32), tensor.local):
+        with refuses(
+            "redistribute", r"out: got .*; wants another tensor of shape \(4, 4\), float32 elements and this team"
+        ):
+            tensor.redistribute(out=out)
+    with refuses("redistribute", "layout: got several descriptions; wants one of layout, out, or mesh, dim and block"):
+        tensor.redistribute(tensor.layout, dim=1)
+    with refuses("redistribute", "how: got blocks; wants mesh, dim and block"):
+        tensor.redistribute(blocks=1)
+    with refuses("redistribute", r"layout: got one of \(4, 5\) over \d+ PEs; wants one of \(4, 4\) over"):
+        tensor.redistribute(other.layout)
+    with refuses("owner", "dim: got None, for several dimensions; wants a dimension from 0 to 1", shmem.ArgumentError):
+        layout_of("", (4, 4), None, None, (npes, 1), npes).owner(0)
