@@ -324,9 +324,10 @@ static int go_round(service_t *s, int timeout) {
     return woken;
 }
 
-/* How long the service may sleep, in milliseconds; -1: until something happens. */
+/* How long the service may sleep, in milliseconds; -1: until something happens. What it does for the fabric first may
+ * leave requests that wait. */
 static int rest_of(service_t *s) {
-    int most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1, fabric = fabric_serve(s);
+    int fabric = fabric_serve(s), most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1;
     return most < 0 || (fabric >= 0 && fabric < most) ? fabric : most;
 }
 

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import standin_gpu
 from jobs import mpiexec
 
 NODES = {"PYSHMEM_NODE_SIZE": "1", "PYSHMEM_WAIT_TIMEOUT": "60"}
@@ -324,6 +325,58 @@ shmem.barrier_all()
 @pytest.mark.parametrize("carrier", CARRIERS)
 def test_threads_and_forks_share_a_connection_while_the_target_sleeps(carrier, tmp_path):
     status, _, err = mpiexec(2, BESIDE, tmp_path=tmp_path, environment=CARRIERS[carrier])
+    assert status == 0, err
+
+
+ON_GPU = """
+import sys
+sys.path.append(sys.argv[1])
+import numpy as np
+import torch
+import pyshmem as shmem
+from pyshmem.runtime import _native
+from pyshmem.runtime.far import GPU, OPERATORS, SHIFT
+from standin_gpu import NOT_READY, Gpu
+
+
+class Slow(Gpu):
+    asked = 0
+
+    def query(self, stream):  # meanwhile the sender's next messages come
+        self.asked += 1
+        return super().query(stream) if self.asked % 100 == 0 else NOT_READY
+
+
+shmem.init()
+me, add = shmem.my_pe(), OPERATORS.index("add")
+done, gpu = shmem.zeros(1, dtype=torch.int64), Slow()
+assert gpu.open()[0] == 0
+shmem.barrier_all()
+if me == 0:
+    place = (2 << SHIFT) + GPU
+    sent, found = np.arange(20_000) % 251, np.zeros(20_000, np.uint8)
+    sent = sent.astype(np.uint8)
+    for turn in range(20):
+        _native.far_update_uint64(add, place, 1)
+        _native.far_put(place + 64, sent.ctypes.data, sent.size)
+        _native.far_update_uint64(add, place, 1)
+        _native.far_quiet()
+        _native.far_get(found.ctypes.data, place + 64, found.size)
+        assert (found == sent).all()
+        assert _native.far_fetch_uint64(add, place, 0) == 2 * turn + 2
+        found[:] = 0
+    shmem.atomic_inc(done, 1)
+else:
+    shmem.wait_until(done, "==", 1)
+shmem.barrier_all()
+"""
+
+
+def test_messages_that_come_while_the_gpu_is_busy_are_executed_after_it(tmp_path):
+    environment = MESSAGES | {"PYSHMEM_WAIT_TIMEOUT": "20"}
+    status, _, err = mpiexec(
+        2, ON_GPU, standin_gpu.__file__.rpartition("/")[0], tmp_path=tmp_path, environment=environment
+    )
     assert status == 0, err
 
 
