@@ -124,7 +124,9 @@ from pyshmem.host.on_stream import (
 )
 from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
 from pyshmem.host.partitioned import PartitionedTensor, partitioned
+from pyshmem.host.pool import pool
 from pyshmem.host.query import my_pe, n_pes
+from pyshmem.host.registration import register, unregister
 from pyshmem.host.rma import g, get, get_nbi, ibget, ibput, iget, iput, p, put, put_nbi
 from pyshmem.host.signal import (
     SIGNAL,
@@ -357,6 +359,7 @@ __all__ = [
     "pe_accessible",
     "pe_quiet",
     "peer_addresses",
+    "pool",
     "prod_reduce",
     "ptr",
     "put",
@@ -376,6 +379,7 @@ __all__ = [
     "reduce",
     "reduce_on_stream",
     "reduce_scatter_on_stream",
+    "register",
     "set_lock",
     "signal_add",
     "signal_fetch",
@@ -400,6 +404,7 @@ __all__ = [
     "test_some",
     "test_some_vector",
     "trace",
+    "unregister",
     "wait_until",
     "wait_until_all",
     "wait_until_all_vector",

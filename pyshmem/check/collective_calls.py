@@ -101,7 +101,7 @@ def allocation(name: str, call: Call) -> Call:
         found = whole("barrier", name, partial(call, *arguments, **options))
         if name == "realloc":
             _forget(arguments[0])
-        allocated(name, found)
+        allocated(name, getattr(found, "added", found))
         return found
 
     return recorded

@@ -14,7 +14,7 @@ from pyshmem.check.recording import recorder
 _COLLECTIVES = ("broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce")
 _ALLOCATIONS = ("empty", "zeros", "ones", "full", "array", "as_symmetric", "arange", "linspace", "rand", "randn", "randint",
                 "empty_like", "zeros_like", "ones_like", "full_like", "malloc", "calloc", "align", "malloc_with_hints",
-                "realloc")  # fmt: skip
+                "realloc", "pool", "register", "unregister")  # fmt: skip
 _CALLS: dict[str, Any] = {
     **dict.fromkeys(("put", "put_nbi"), host.put),
     **dict.fromkeys(("get", "get_nbi"), host.get),

@@ -62,7 +62,7 @@ def reduced(place: Place, routine: str, source: Tensor, op: Any, target: Tensor 
     else:
         lanes.reduce(place.lane, place.team, *words, op_of)
     if kind == _TYPES.AVG:
-        _divide(result, place.team.size)
+        divide(result, place.team.size)
     if target is not None and result is not target:
         target.copy_(result)
     return result
@@ -79,7 +79,7 @@ def _like(tensor: Tensor) -> Tensor:
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-def _divide(tensor: Tensor, number: int) -> None:
+def divide(tensor: Tensor, number: int) -> None:
     rounding = None if tensor.is_floating_point() or tensor.is_complex() else "trunc"
     tensor.div_(number, rounding_mode=rounding)
 

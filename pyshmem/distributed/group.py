@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+import pyshmem as shmem
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
-from pyshmem.distributed.lanes import arena
+from pyshmem.distributed.lanes import are_direct, arena
 from pyshmem.distributed.members import form, start
 from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
 from pyshmem.distributed.works import Streams, Worker
+from pyshmem.host.pool import pool_of
 from pyshmem.host.teams import member
 from pyshmem.runtime.areas import pool
 from pyshmem.runtime.heap import heaps
@@ -81,7 +84,12 @@ class Group(dist.ProcessGroup):
         return self
 
     def supports_tensor_alloc(self, device: torch.device) -> bool:
-        return False
+        return pool_of(device) is not None
+
+    def allocate_tensor(self, size: int, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+        """Make a tensor in the pool, for FSDP2's buffers."""
+        with pool_of(device) or nullcontext():
+            return torch.empty(size, dtype=dtype, device=device)
 
     def shutdown(self) -> None:
         """End the group, for destroy_process_group."""
@@ -91,6 +99,30 @@ class Group(dist.ProcessGroup):
             arena.give_back(self._place.lane)
 
     abort = shutdown
+
+    def _directly(
+        self, target: torch.Tensor, source: torch.Tensor, opts: Any, call: Callable[..., None], fold: bool
+    ) -> Any:
+        """Enqueue ``call``, one on streams, if the program waits for it and both tensors are symmetric, in GPU memory.
+
+        Returns None for any other: those go the long way.
+        """
+        streams = self._streams
+        if streams is None or not target.is_cuda or getattr(opts, "asyncOp", True) or not are_direct(target, source):
+            return None
+        if not fold:
+            return streams.perform(lambda: call(target, source, team=self.team, engine="auto"), [], (), True)
+        op = opts.reduceOp
+        average = op == dist.ReduceOp.AVG
+        if target.dtype is torch.bool or not (average or op == dist.ReduceOp.SUM):
+            return None
+
+        def folded() -> None:
+            call(target, source, "sum", team=self.team)
+            if average:
+                collectives.divide(target.detach(), self.team.size)
+
+        return streams.perform(folded, [], (), True)
 
     def _perform(self, call: Callable[..., None], results: Tensors, opts: Any, *arguments: Any) -> Any:
         used = [*results, *(each for each in arguments if isinstance(each, torch.Tensor))]
@@ -118,7 +150,8 @@ class Group(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        return self.allreduce_coalesced(tensors, opts)
+        direct = len(tensors) == 1 and self._directly(*tensors, *tensors, opts, shmem.reduce_on_stream, fold=True)
+        return direct or self.allreduce_coalesced(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         op = getattr(opts, "reduceOp", _SUM)
@@ -143,7 +176,10 @@ class Group(dist.ProcessGroup):
         return self._each(collectives.all_gather, [each for some in outputs for each in some], opts, rows)
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
-        return self.all_gather_single_coalesced([output], [given], opts)
+        direct = None
+        if output.numel() == given.numel() * self.team.size:
+            direct = self._directly(output, given, opts, shmem.fcollect_on_stream, fold=False)
+        return direct or self.all_gather_single_coalesced([output], [given], opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         rows = list(zip(_bare(outputs), _bare(inputs), strict=True))
@@ -155,7 +191,10 @@ class Group(dist.ProcessGroup):
         return self._perform(collectives.reduce_scatter, outputs, opts, target, sources, op)
 
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
-        return self.reduce_scatter_single_coalesced([output], [given], opts)
+        direct = None
+        if output.numel() * self.team.size == given.numel():
+            direct = self._directly(output, given, opts, shmem.reduce_scatter_on_stream, fold=True)
+        return direct or self.reduce_scatter_single_coalesced([output], [given], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         op = getattr(opts, "reduceOp", _SUM)

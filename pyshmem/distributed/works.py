@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _create_work_from_future
 
 from pyshmem.runtime.errors import WaitTimeoutError, refuse
+from pyshmem.runtime.gpu.heap import raw_stream
 
 
 class Work(dist.Work):
@@ -67,11 +68,54 @@ class Work(dist.Work):
         self.wait()
 
 
-def ended(results: list[Any]) -> Any:
-    """Return the Work of a call that has ended."""
-    future: Any = torch.futures.Future()
-    future.set_result(results)
-    return _create_work_from_future(future)
+class Done(Work):
+    """The Work of calls whose end is the caller's, who waits for nothing: on the current stream, or in the call itself."""
+
+    def __init__(self) -> None:
+        super().__init__("", [])
+        self.end()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        return True
+
+
+DONE = Done()
+
+
+class Enqueued(dist.Work):
+    """A call that is on a stream, and ends there. ``wait`` makes the current stream wait for it."""
+
+    def __init__(self, results: list[Any], stream: torch.cuda.Stream, used: list[Any]) -> None:
+        """used: what the call uses on another stream than that of its memory, and is kept until somebody waits."""
+        super().__init__()
+        self._results, self._stream, self._used = results, stream, used
+        self._event = stream.record_event()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        torch.cuda.current_stream(self._stream.device).wait_event(self._event)
+        self._used.clear()
+        return True
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def is_completed(self) -> bool:
+        return bool(self._event.query())
+
+    def is_success(self) -> bool:
+        return self.is_completed()
+
+    def exception(self) -> BaseException | None:
+        return None
+
+    def result(self) -> list[Any]:
+        return self._results
+
+    def get_future(self) -> Any:
+        future: Any = torch.futures.Future(devices=[self._stream.device])
+        with torch.cuda.stream(self._stream):
+            future.set_result(self._results)
+        return future
 
 
 class Streams:
@@ -83,27 +127,39 @@ class Streams:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._beside = torch.cuda.Stream(device)
-        self._last: tuple[torch.cuda.Stream, torch.cuda.Event] | None = None
+        self._last: torch.cuda.Stream = self._beside  # of the last call, whose end the event is
+        self._event = self._beside.record_event()
+        self._raw = self._beside.cuda_stream
+        self._kept: deque[tuple[torch.cuda.Event, list[Any]]] = deque()
 
     def perform(self, call: Callable[[], None], results: list[Any], used: Sequence[torch.Tensor], at_once: bool) -> Any:
         """Enqueue ``call`` and return its Work, whose wait makes the current stream wait."""
+        captured = torch._C._cuda_isCurrentStreamCapturing()
+        if at_once and not captured and self._raw == raw_stream(self._device.index):
+            call()
+            self._event.record(self._last)
+            return DONE
         now = torch.cuda.current_stream(self._device)
-        captured = torch.cuda.is_current_stream_capturing()
         stream = now if at_once or captured else self._beside
-        if self._last is not None and self._last[0] != stream and not captured:
-            stream.wait_event(self._last[1])
+        if self._last != stream and not captured:
+            stream.wait_event(self._event)
         if stream != now:
             stream.wait_stream(now)
-        future: Any = torch.futures.Future(devices=[self._device])
         with torch.cuda.stream(stream):
             call()
-            future.set_result(results)
-            if not captured:
-                self._last = stream, stream.record_event()
-        for each in used if stream != now else ():
-            if each.is_cuda:
-                each.record_stream(stream)
-        return _create_work_from_future(future)
+        if not captured:
+            self._last, self._raw = stream, stream.cuda_stream
+            self._event.record(stream)
+        return DONE if at_once else Enqueued(results, stream, self._keep(stream, used if stream != now else ()))
+
+    def _keep(self, stream: torch.cuda.Stream, used: Sequence[torch.Tensor]) -> list[Any]:
+        """Keep tensors until ``stream`` has used them, or the program has waited: their memory is of another stream."""
+        while self._kept and (not self._kept[0][1] or self._kept[0][0].query()):
+            self._kept.popleft()
+        kept: list[Any] = list(used)
+        if kept:
+            self._kept.append((stream.record_event(), kept))
+        return kept
 
 
 class Worker:
@@ -119,7 +175,7 @@ class Worker:
         if at_once and (self._last is None or self._last.is_completed()):
             self._last = None
             call()
-            return ended(results)
+            return DONE
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pyshmem.distributed", daemon=True)
             self._thread.start()

@@ -320,6 +320,10 @@ def _allocation(routine: str, operand: Operand) -> int:
         refuse(
             NotSymmetricError, routine, "array", "a view into an allocation", "the array that the allocation returned"
         )
+    if not 0 <= offset < operand.heap.size:
+        refuse(
+            NotSymmetricError, routine, "array", "a registered array", "shmem.unregister, which ends its registration"
+        )
     return offset
 
 

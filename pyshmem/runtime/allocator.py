@@ -73,6 +73,16 @@ class Allocator:
         self.ends[at] = offset + nbytes
         return True
 
+    def adopt(self, start: int, end: int) -> None:
+        """Count memory that lies outside of the heap as a live allocation, until ``disown``."""
+        at = bisect_right(self.starts, start)
+        self.starts.insert(at, start)
+        self.ends.insert(at, end)
+
+    def disown(self, start: int) -> None:
+        at = bisect_left(self.starts, start)
+        del self.starts[at], self.ends[at]
+
     def extend(self, size: int) -> None:
         """Extend the heap to ``size``, which is larger than its present size."""
         self._give(self.size, size)

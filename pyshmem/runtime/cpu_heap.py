@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pyshmem.runtime import _native
 from pyshmem.runtime.allocator import Allocator
 from pyshmem.runtime.environment import PAGE
 from pyshmem.runtime.far import SHIFT
@@ -75,6 +76,8 @@ class CpuHeap(Heap):
         if self.segment is None:
             return torch.empty(0, dtype=torch.uint8, device="cpu")
         offset = address - self.base + self.segment.own
+        if not 0 <= offset <= len(self.segment.memory) - nbytes:  # memory that is registered
+            return torch.utils.dlpack.from_dlpack(_native.bytes_at(address, nbytes, _DL_CPU, 0))
         return torch.frombuffer(self.segment.memory, dtype=torch.uint8, count=nbytes, offset=offset)
 
     def unaliased(self, address: int) -> int:

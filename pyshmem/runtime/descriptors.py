@@ -79,27 +79,27 @@ class Mailbox:
     def close(self) -> None:
         self._socket.close()
 
-    def send(self, fd: int, place: Place) -> None:
+    def send(self, fds: Sequence[int], place: Place) -> None:
         """Errors: OSError if no message from here reaches that process."""
-        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [fd]))]
+        ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
         self._socket.sendmsg([b"f"], ancillary, 0, place[1])
 
-    def receive(self) -> int:
-        """Return the next descriptor that has come. Errors: OSError."""
-        space = socket.CMSG_SPACE(4) + socket.CMSG_SPACE(_CREDENTIALS.size)
+    def receive(self, count: int = 1) -> list[int]:
+        """Return the ``count`` descriptors of the next message that has come. Errors: OSError."""
+        space = socket.CMSG_SPACE(4 * count) + socket.CMSG_SPACE(_CREDENTIALS.size)
         _, ancillary, flags, _ = self._socket.recvmsg(1, space)
-        got, sender = -1, -1
+        got, sender = array.array("i"), -1
         for _, kind, data in ancillary:
             if kind == socket.SCM_RIGHTS:
-                got = array.array("i", data)[0]
+                got.frombytes(data)
             elif kind == socket.SCM_CREDENTIALS:
                 sender = _CREDENTIALS.unpack(data)[1]
-        if got < 0 or sender != os.getuid():
-            close_all([got])
+        if len(got) != count or sender != os.getuid():
+            close_all(got.tolist())
             if flags & socket.MSG_CTRUNC and (hint := exhausted()):
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE) + hint)
-            raise OSError(0, "received a message without a descriptor, or from another user")
-        return got
+            raise OSError(0, "received a message without its descriptors, or from another user")
+        return got.tolist()
 
     def reaches(self, place: Place) -> bool:
         """Send a byte there, which ``skip`` reads. Return whether it has been sent."""
@@ -124,7 +124,7 @@ def of_first(node: Comm, mailbox: Mailbox, places: Sequence[Place], create: Call
         if fault:
             raise OSError(*fault)
         try:
-            return _fetch(_traceable(), pid, number) if node.rank in unreached else mailbox.receive()
+            return _fetch(_traceable(), pid, number) if node.rank in unreached else mailbox.receive()[0]
         except OSError as error:
             raise DescriptorError(error.errno, str(error)) from error
     told: tuple[int, int, list[int], tuple[int, str] | None] = -1, -1, [], None
@@ -143,7 +143,7 @@ def of_first(node: Comm, mailbox: Mailbox, places: Sequence[Place], create: Call
 
 def _sent(mailbox: Mailbox, fd: int, place: Place) -> bool:
     try:
-        mailbox.send(fd, place)
+        mailbox.send([fd], place)
     except OSError:
         return False
     return True
@@ -168,13 +168,24 @@ class Exchange:
 
         Errors: DescriptorError, on this PE only.
         """
-        fds = [-1] * self._node.size
+        return [every[0] if every else -1 for every in self.swap_all([fd], [1] * self._node.size)]
+
+    def swap_all(self, fds: Sequence[int], counts: Sequence[int]) -> list[list[int]]:
+        """Return new descriptors for the ``fds`` of each PE, by node rank; this PE's own entry is empty.
+
+        counts: how many each PE gives, at most 253.
+        Errors: DescriptorError, on this PE only.
+        """
+        theirs: list[list[int]] = [[] for _ in counts]
         try:
-            self._by_sockets(fd, fds) if self.way == "sockets" else self._by_processes(fd, fds)
+            if self.way == "sockets":
+                self._by_sockets(fds, counts, theirs)
+            else:
+                self._by_processes(fds, theirs)
         except OSError as error:
-            close_all(fds)
+            close_all([fd for each in theirs for fd in each])
             raise DescriptorError(error.errno, str(error)) from error
-        return fds
+        return theirs
 
     def _reaches_next(self) -> bool:
         """Return whether a byte reaches the socket of the next PE, which reads it at once."""
@@ -184,31 +195,32 @@ class Exchange:
             self._mailbox.skip()
         return sent
 
-    def _by_sockets(self, fd: int, fds: list[int]) -> None:
+    def _by_sockets(self, fds: Sequence[int], counts: Sequence[int], theirs: list[list[int]]) -> None:
         """In round r each PE sends to the PE of rank + r. A barrier after each round keeps the sockets' queues short."""
         size, rank = self._node.size, self._node.rank
         failure: OSError | None = None
         for step in range(1, size):
+            sender = (rank - step) % size
             try:
-                self._mailbox.send(fd, self._peers[(rank + step) % size])
-                fds[(rank - step) % size] = self._mailbox.receive()
+                self._mailbox.send(fds, self._peers[(rank + step) % size])
+                theirs[sender] = self._mailbox.receive(counts[sender])
             except OSError as error:
                 failure = failure or error
             self._node.Barrier()
         if failure:
             raise failure
 
-    def _by_processes(self, fd: int, fds: list[int]) -> None:
+    def _by_processes(self, fds: Sequence[int], theirs: list[list[int]]) -> None:
         libc = _traceable()
-        numbers = self._node.allgather(fd)
+        numbers = self._node.allgather(list(fds))
         failure: OSError | None = None
         for rank, (pid, _) in enumerate(self._peers):
-            if rank != self._node.rank and not failure:
+            for number in numbers[rank] if rank != self._node.rank and not failure else ():
                 try:
-                    fds[rank] = _fetch(libc, pid, numbers[rank])
+                    theirs[rank].append(_fetch(libc, pid, number))
                 except OSError as error:
                     failure = error
-        self._node.Barrier()  # no PE closes its descriptor before all have fetched it
+        self._node.Barrier()  # no PE closes its descriptors before all have fetched them
         if failure:
             raise failure
 

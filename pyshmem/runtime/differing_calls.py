@@ -16,12 +16,14 @@ from pyshmem.runtime import _native, errors
 from pyshmem.runtime.arguments import KINDS, name_of
 from pyshmem.runtime.job import job
 
+_AT_OFFSETS = ("allocate", "realloc", "free")
 BARRIER = 0  # the word of a mere barrier
 # the numbers of calls; the first three and those of reductions are those of _quick.h
 CODES = {
     name: code
     for code, name in enumerate(
-        ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", "allocate", "realloc", "free"), start=1
+        ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", *_AT_OFFSETS, "register", "unregister"),
+        start=1,
     )
 }
 FIRST_FOLD = 16
@@ -50,8 +52,9 @@ class Call(NamedTuple):
     @property
     def size(self) -> str:
         """Such as "8 float32 elements at heap offset 64"."""
-        place = "heap offset" if self.code in (CODES["allocate"], CODES["realloc"], CODES["free"]) else "stride"
-        at = f" at {place} {self.place}" if self.place or place == "heap offset" else ""
+        names = dict.fromkeys((CODES[each] for each in _AT_OFFSETS), "heap offset") | {CODES["unregister"]: "offset"}
+        place = names.get(self.code, "stride")
+        at = f" at {place} {self.place}" if self.place or place != "stride" else ""
         return f"{self.nelems} {name_of(self.dtype)} elements{' in GPU memory' * (self.device != 'cpu')}{at}"
 
 

@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from pyshmem.runtime.descriptors import Mailbox, Place
 
 
-_MAP_FIXED, _PROT_NONE = 0x10, 0
-_LIBC = ctypes.CDLL(None, use_errno=True)
-_LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * (ctypes.c_int,)), ctypes.c_long)
-_LIBC.mmap.restype = ctypes.c_void_p
-_LIBC.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+MAP_FIXED, _PROT_NONE = 0x10, 0
+LIBC = ctypes.CDLL(None, use_errno=True)
+LIBC.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *(3 * (ctypes.c_int,)), ctypes.c_long)
+LIBC.mmap.restype = ctypes.c_void_p
+LIBC.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+LIBC.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 class Segment:
@@ -63,9 +64,9 @@ class Segment:
         address = ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
         before = -(address + self.node_rank * self.stride) % alignment
         access = mmap.PROT_READ | mmap.PROT_WRITE
-        placed = _LIBC.mmap(address + before, nbytes, access, mmap.MAP_SHARED | _MAP_FIXED, fd, 0)
+        placed = LIBC.mmap(address + before, nbytes, access, mmap.MAP_SHARED | MAP_FIXED, fd, 0)
         margins = (address, before), (address + before + nbytes, alignment - before)
-        if placed != address + before or any(_LIBC.mprotect(*margin, _PROT_NONE) for margin in margins):
+        if placed != address + before or any(LIBC.mprotect(*margin, _PROT_NONE) for margin in margins):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
         self.own = before + self.node_rank * self.stride

@@ -308,6 +308,7 @@ calls |= {name: (x, x) for name in "collect fcollect alltoall sum_inscan sum_exs
 calls |= {"partitioned": ((4, 4),), "launch": (print, 1), "barrier_on_stream": ()}
 calls |= {"pe_accessible": (0,), "addr_accessible": (x, 0)}
 calls |= {"alltoallv_on_stream": (x, x, x, x), "heap_bases": (), "peer_addresses": (x,), "c_address": (x,)}
+calls |= {"pool": (), "register": (x,), "unregister": (x,)}
 calls |= {"from_address": (0, 1, torch.int64), "trace": ("out.json",)}
 calls |= {f"{name}_on_stream": (x, x) for name in "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall".split()}
 calls |= {"put_on_stream": (x, x, 0), "put_signal_on_stream": (x, x, 0, u, 1, 0), "quiet_on_stream": ()}

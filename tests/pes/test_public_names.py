@@ -41,7 +41,7 @@ OURS = {
     "partitioned",
     "trace",
 }
-OURS |= {"heap_bases", "peer_addresses", "from_address", "c_address"}
+OURS |= {"pool", "register", "unregister", "heap_bases", "peer_addresses", "from_address", "c_address"}
 OURS |= {f"{name}_on_stream" for name in ON_STREAM.split()}
 ERRORS = {
     "ShmemError": Exception,

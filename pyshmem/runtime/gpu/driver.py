@@ -96,11 +96,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         "hipMemGetAllocationGranularity",
         (POINTER(c_size_t), POINTER(Properties), c_int),
     ),
-    "reserve": (
-        "cuMemAddressReserve",
-        "hipMemAddressReserve",
-        (POINTER(c_void_p), _SIZE, _SIZE, _POINTER, _WORD),
-    ),
+    "reserve": ("cuMemAddressReserve", "hipMemAddressReserve", (POINTER(c_void_p), _SIZE, _SIZE, _POINTER, _WORD)),
     "unreserve": ("cuMemAddressFree", "hipMemAddressFree", (_POINTER, _SIZE)),
     "create": ("cuMemCreate", "hipMemCreate", (POINTER(c_void_p), _SIZE, POINTER(Properties), _WORD)),
     "release": ("cuMemRelease", "hipMemRelease", (_POINTER,)),
@@ -114,6 +110,8 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
         "hipMemImportFromShareableHandle",
         (POINTER(c_void_p), _POINTER, c_int),
     ),
+    "retain": ("cuMemRetainAllocationHandle", "hipMemRetainAllocationHandle", (POINTER(c_void_p), _POINTER)),
+    "range": ("cuMemGetAddressRange_v2", "hipMemGetAddressRange", (POINTER(c_void_p), POINTER(c_size_t), _POINTER)),
     "map": ("cuMemMap", "hipMemMap", (_POINTER, _SIZE, _SIZE, _POINTER, _WORD)),
     "unmap": ("cuMemUnmap", "hipMemUnmap", (_POINTER, _SIZE)),
     "set_access": ("cuMemSetAccess", "hipMemSetAccess", (_POINTER, _SIZE, POINTER(Access), _SIZE)),
@@ -123,11 +121,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "ipc_get": ("cuIpcGetMemHandle", "hipIpcGetMemHandle", (POINTER(IpcHandle), _POINTER)),
     "ipc_open": ("cuIpcOpenMemHandle_v2", "hipIpcOpenMemHandle", (POINTER(c_void_p), IpcHandle, c_uint)),
     "ipc_close": ("cuIpcCloseMemHandle", "hipIpcCloseMemHandle", (_POINTER,)),
-    "copy": (
-        "cuMemcpyAsync",
-        "hipMemcpyAsync",
-        (_POINTER, _POINTER, _SIZE, _POINTER),
-    ),
+    "copy": ("cuMemcpyAsync", "hipMemcpyAsync", (_POINTER, _POINTER, _SIZE, _POINTER)),
     "fill": ("cuMemsetD8Async", "hipMemsetD8Async", (_POINTER, c_uint8, _SIZE, _POINTER)),
     "write_value": ("cuStreamWriteValue64_v2", "hipStreamWriteValue64", (_POINTER, _POINTER, _WORD, c_uint)),
     # hipStreamWaitValue64 takes memory of one kind only, which is not that of a heap
@@ -352,6 +346,13 @@ class Driver:
             "import", byref(handle), ctypes.cast(byref(number), c_void_p) if by_pointer else c_void_p(fd), POSIX_FD
         )
         return int(handle.value or 0)
+
+    def retain(self, address: int) -> tuple[int, int, int]:
+        """Return (a handle, its address, its bytes) of the virtual memory at an address. Errors: DriverError for other."""
+        handle, start, size = c_void_p(), c_void_p(), c_size_t()
+        self.call("retain", byref(handle), address)
+        self.call("range", byref(start), byref(size), address)
+        return int(handle.value or 0), int(start.value or 0), size.value
 
     def map(self, address: int, nbytes: int, handle: int) -> None:
         self.call("map", address, nbytes, 0, handle, 0)

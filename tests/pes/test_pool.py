@@ -1,0 +1,127 @@
+"""shmem.pool: what torch makes in it is symmetric, and its memory is used again when tensors die."""
+
+import gc
+
+import pytest
+import torch
+
+import pyshmem as shmem
+from pyshmem.host import pool as pools
+from pyshmem.runtime.heap import default
+from support import here, neighbours, refuses
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def no_pool_is_left():
+    yield
+    gc.collect()
+    shmem.barrier_all()
+    pools._forget(False)
+
+
+def test_what_torch_makes_in_the_pool_is_symmetric(me):
+    with shmem.pool(8 * MIB), here():
+        net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+        x = torch.full((16, 64), float(me))
+        y = net(x)
+        y.square().sum().backward()
+        made = [
+            *net.parameters(),
+            *(each.grad for each in net.parameters()),
+            x,
+            y,
+            x[3:5].t(),
+            torch.tensor([1.0, 2.0], device=here()),
+        ]
+    outside = torch.ones(4, device=here())
+    assert all(map(shmem.is_symmetric, made))
+    assert not shmem.is_symmetric(outside)
+
+
+def test_puts_and_gets_reach_tensors_of_the_pool():
+    left, me, right = neighbours()
+    with shmem.pool(4 * MIB), here():
+        x, inbox = torch.arange(1000.0) + me, torch.zeros(1000)
+        flag = torch.zeros(1, dtype=torch.uint64)
+    shmem.barrier_all()
+    shmem.put_signal(inbox, x, right, flag, 1, shmem.SIGNAL_SET)
+    shmem.signal_wait_until(flag, "==", 1)
+    assert torch.equal(inbox, torch.arange(1000.0, device=here()) + left)
+    got = torch.empty(1000, device=here())
+    shmem.get(got, x, right)
+    assert torch.equal(got, torch.arange(1000.0, device=here()) + right)
+
+
+def test_memory_of_a_tensor_that_died_behind_its_last_put_is_used_again_clean():
+    left, me, right = neighbours()
+    taken = shmem.zeros(1, dtype=torch.uint64)
+    places = set()
+    pool = shmem.pool(4 * MIB)
+    with pool, here():
+        flag = torch.zeros(1, dtype=torch.uint64)
+    shmem.barrier_all()
+    for turn in range(1, 30):
+        with pool, here():
+            inbox = torch.zeros(300)
+        assert not inbox.any(), f"turn {turn}: a late put"
+        shmem.signal_set(taken, turn, left)  # left may write inbox
+        shmem.signal_wait_until(taken, ">=", turn)
+        shmem.put_signal(
+            inbox, torch.full((300,), float(turn * 100 + me), device=here()), right, flag, turn, shmem.SIGNAL_SET
+        )
+        shmem.signal_wait_until(flag, ">=", turn)  # the last access of a peer comes before the end of inbox
+        assert inbox.unique().tolist() == [turn * 100 + left]
+        places.add(inbox.data_ptr())
+        del inbox
+    assert len(places) < 29, "no memory was used again"
+
+
+def test_pool_with_memory_is_returned_again_and_grows_by_what_is_asked():
+    first = shmem.pool(2 * MIB)
+    assert shmem.pool() is first
+    assert first.size == 2 * MIB
+    assert shmem.pool(3 * MIB) is first
+    assert first.size == 6 * MIB, "a multiple of 2 MiB"
+
+
+def test_pool_of_no_size_takes_a_quarter_of_what_is_free():
+    if default().streams:
+        pytest.skip("as much of a GPU's memory would be taken")
+    free = default().allocator.largest_hole()
+    assert free // 4 <= shmem.pool().size <= free // 4 + 2 * MIB
+
+
+def test_pool_that_is_full_refuses_and_serves_again_after_tensors_have_died():
+    pool = shmem.pool(2 * MIB)
+    error = torch.OutOfMemoryError if default().streams else shmem.HeapExhaustedError
+    with pool, here():
+        first = torch.zeros(MIB // 4)
+        with pytest.raises(error):
+            torch.zeros(MIB)
+        assert shmem.is_symmetric(first)
+        del first
+        assert shmem.is_symmetric(torch.zeros(MIB // 4))
+
+
+def test_pool_refuses_a_negative_size_and_a_heap_that_is_not_there():
+    with refuses("pool", "size: got -1; wants 0 or more", shmem.OutOfRangeError):
+        shmem.pool(-1)
+    with refuses("pool", "device: got 'xla'"):
+        shmem.pool(device="xla")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch has a pool of its own for GPU memory")
+def test_views_and_results_in_place_stay_where_their_tensors_are():
+    before = torch.zeros(8)
+    with shmem.pool(2 * MIB):
+        view = before[2:6]
+        view += 1
+        torch.add(view, 1, out=view)
+        one, two = torch.arange(8.0).split(4)
+    assert not shmem.is_symmetric(view)
+    assert before.tolist() == [0, 0, 2, 2, 2, 2, 0, 0]
+    assert two.data_ptr() - one.data_ptr() == 16
+    assert shmem.is_symmetric(one)
+    assert shmem.is_symmetric(two)
