@@ -82,12 +82,16 @@ test-oldest-triton: $(OLDEST_TRITON)
 	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen $(BY_CORES) -k "nvidia and not gfx" --ignore tests/codegen/test_emitted.py
 $(OLDEST_TRITON): $(VENV)/.installed
 	$(BIN)/python -m pip install $(QUIET) --no-deps --target $@ triton==3.6.0
+# the files that have such tests: to read all of them takes 16 PEs longer than the tests
 test-many: $(VENV)/.installed
-	$(PART) $(RUN) -n 16 -m pytest tests/pes -q -m many
+	$(PART) $(RUN) -n 16 -m pytest $(shell grep -l pytest.mark.many tests/pes/test_*.py) -q -m many
 test-amd-emulated: $(VENV)/.installed
 	$(RUN) -n 2 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed
 	tests/sanitized.sh
+# a job of one PE for each core, which share the files
+test-1: $(VENV)/.installed
+	$(PART) $(BIN)/python -m pytest tests/pes $(BY_CORES)
 test-%: $(VENV)/.installed
 	$(PART) $(RUN) -n $* -m pytest tests/pes -q
 
