@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -85,8 +86,7 @@ class Prepared:
                 *fixed, *_bundled(bundle, given), *constants.values()
             )
             return
-        # a CachedKernel that is kept would keep the tensors of tuples with it
-        loaded = CachedKernel(kernel).find(*fixed, *arguments, *constants.values(), **options)
+        loaded = _compiled(kernel).find(*fixed, *arguments, *constants.values(), **options)
         self.compiled = loaded.compiled
         self.plainly = lambda stream, *given: loaded(
             counts, stream, (*fixed, *_bundled(bundle, given), *constants.values())
@@ -105,6 +105,19 @@ class Prepared:
         code = launch_prepared(bound.prepared, stream, *[array.data_ptr() for array in arrays], *bound.last)
         if code:
             require_launched("ops", code)
+
+
+@cache
+def _kept(kernel: Any) -> CachedKernel:
+    return CachedKernel(kernel)
+
+
+def _compiled(kernel: Any) -> CachedKernel:
+    """Return what finds the variants of a kernel, without the compiler if one like it has been found before.
+
+    On AMD GPUs Triton tells tensors apart by their sizes too, so that each Prepared asks the compiler there.
+    """
+    return CachedKernel(kernel) if torch.version.hip else _kept(kernel)
 
 
 def _bundled(bundle: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -131,9 +144,14 @@ def may_be_early() -> bool:
     return not interpreter.active() and bool(early_launcher())
 
 
+@cache
+def _notes(function: Any) -> dict[str, Any]:
+    return inspect.get_annotations(function)
+
+
 def _require_constants(kernel: Any, bound: int, constants: Mapping[str, Any]) -> None:
     """Refuse what the interpreter takes and a launch leaves out. None is a constant of any kernel. Errors: TypeError."""
-    notes = inspect.get_annotations(kernel.fn)
+    notes = _notes(kernel.fn)
     wanted = kernel.arg_names[bound : bound + len(constants)]
     if list(constants) != wanted or not all(
         constants[name] is None or "constexpr" in str(notes.get(name)) for name in wanted

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol
 
@@ -14,12 +14,13 @@ from pyshmem.ops.agreement import require_alike, require_near, require_no_captur
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.arguments import is_number, require_init
-from pyshmem.runtime.errors import ArgumentError, DtypeError, ShmemError, refuse
+from pyshmem.runtime.errors import ArgumentError, DtypeError, HeapExhaustedError, ShmemError, refuse
 from pyshmem.runtime.heap import default, views
 from pyshmem.runtime.job import job
 
-MOST_PLANS = 128  # of a team
-MOST_KNOWN = 256  # calls whose arguments are remembered
+MOST_PLANS = 128  # of a team, with memory of their own
+MOST_SHARING = 1024  # of a team, with memory that others have too
+MOST_KNOWN = 2048  # calls whose arguments are remembered
 WITHOUT_TILES = ("bulk_synchronous", "copy_engine", "reduce_on_stream")  # schedules that reach PEs on other nodes
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 DOUBLE = "bulk_synchronous"
@@ -33,21 +34,23 @@ class Plan(Protocol):
     space: Workspace
     generation: int
     key: Any  # what it is found by
+    used: int  # greater than that of plans that were used before
 
 
 class InTurn:
     """The two results of a plan that calls take in turn: one lives until the next call but one."""
 
-    def __init__(self, make: Callable[[int], Any]) -> None:
-        """make: returns the result of a parity, at the first call."""
-        self._make, self._made, self._parity = make, list[Any](), 0
+    def __init__(self, make: Callable[[int], Any], room: Any = None) -> None:
+        """make: returns the result of a parity, at the first call.  room: where they are, with other plans' results."""
+        self._make, self._made, self.parity = make, list[Any](), 0
+        self._counts = room or self
 
     def take(self) -> Any:
         """Return the result of this call."""
         if not self._made:
             self._made = [self._make(parity) for parity in range(2)]
-        self._parity ^= 1
-        return self._made[self._parity]
+        self._counts.parity ^= 1
+        return self._made[self._counts.parity]
 
     def clear(self) -> None:
         """Let go of both, as at first."""
@@ -59,11 +62,11 @@ def _close(plan: Plan) -> None:
         getattr(plan, "close", plan.space.close)()
 
 
-class Cache(OrderedDict[tuple[Any, ...], Any]):
-    """Plans by what they depend on, those used last at the end. A plan has a ``team``, which may have ended."""
+class Cache(dict[tuple[Any, ...], Any]):
+    """Plans by what they depend on. A plan has a ``team``, which may have ended, and the number of its last use."""
 
     def __init__(self, most: int, close: Callable[[Any], None]) -> None:
-        """most: of one team.  close: frees a plan's memory, collectively over its team."""
+        """most: that a team may have, with memory each.  close: frees a plan's memory, collectively over its team."""
         super().__init__()
         self.most, self.close = most, close
 
@@ -72,8 +75,7 @@ class Cache(OrderedDict[tuple[Any, ...], Any]):
         found = self.get(key)
         if found is None or not found.team or found.space.closed:
             return None
-        if len(self) > 1:
-            self.move_to_end(key)
+        found.used = next(_uses)
         return found
 
     def make_room(self, team: Team) -> None:
@@ -84,16 +86,35 @@ class Cache(OrderedDict[tuple[Any, ...], Any]):
         """
         whole = team.size == job.n_pes
         ended = [key for key, plan in self.items() if not plan.team and (whole or not plan.space.of_all)]
-        own = [key for key, plan in self.items() if plan.team is team]
-        for key in ended + own[: max(len(own) + 1 - self.most, 0)]:
-            self.close(self.pop(key))
+        self._close(ended)
+        if len(self) < self.most:
+            return
+        own = self._by_age(team)
+        while own and (len(own) >= MOST_SHARING or len({id(self[key].space.room) for key in own}) >= self.most):
+            self._close([own.pop(0)])
+
+    def close_oldest(self, team: Team) -> bool:
+        """Close the plan of ``team`` that was used longest ago. Collective over the team. Return whether there was one."""
+        own = self._by_age(team)
+        self._close(own[:1])
+        return bool(own)
 
     def close_all(self) -> None:
         """Collective over all PEs, which have made the same plans."""
-        while self:
-            self.close(self.popitem(last=False)[1])
+        self._close(list(self))
+
+    def _by_age(self, team: Team) -> list[tuple[Any, ...]]:
+        """The keys of the team's plans, that of the one used longest ago first."""
+        return sorted((key for key, plan in self.items() if plan.team is team), key=lambda key: int(self[key].used))
+
+    def _close(self, keys: list[tuple[Any, ...]]) -> None:
+        for key in keys:
+            self.close(self.pop(key))
+        if keys:
+            drop_ended()
 
 
+_uses = itertools.count()
 _plans = Cache(MOST_PLANS, _close)
 _known: dict[tuple[Any, ...], tuple[Plan, Any]] = {}  # a plan and its steps by the arguments of calls that it has taken
 
@@ -120,10 +141,9 @@ def key_of(routine: str, team: Team, asked: tuple[Any, ...]) -> tuple[Any, ...]:
     return routine, asked, team.meeting.wires, team.size, job.generation
 
 
-def use(key: tuple[Any, ...]) -> None:
+def use(plan: Any) -> None:
     """Note that a plan was used: it is the last to go when there are too many."""
-    if len(_plans) > 1:
-        _plans.move_to_end(key)
+    plan.used = next(_uses)
 
 
 def recall(asked: tuple[Any, ...]) -> Any:
@@ -134,13 +154,14 @@ def recall(asked: tuple[Any, ...]) -> Any:
         return None
     if known is None or not is_live(known[0]):
         return None
-    use(known[0].key)
+    known[0].used = next(_uses)
     return known
 
 
 def remember(asked: tuple[Any, ...], plan: Plan, steps: Any = None) -> tuple[Plan, Any]:
     """Let recall return (plan, steps) for calls like this, whose arguments have been checked. Return them."""
-    drop_ended()
+    if len(_known) >= MOST_KNOWN:
+        drop_ended()
     _known[asked] = plan, steps
     return plan, steps
 
@@ -195,9 +216,19 @@ def find(
     maker = _agreed(routine, group, make, argument, wants)
     _plans.make_room(group)
     _plans.pop(key, None)  # one that its user has closed
-    found = _plans[key] = maker()
-    found.key = key
+    found = _plans[key] = _made(group, maker)
+    found.key, found.used = key, next(_uses)
     return found
+
+
+def _made(team: Team, maker: Callable[[], Any]) -> Any:
+    """Return a new plan. Where the heap is full, on all PEs alike, the plans used longest ago make room for it."""
+    while True:
+        try:
+            return maker()
+        except HeapExhaustedError:
+            if not _plans.close_oldest(team):
+                raise
 
 
 def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]], argument: str, wants: str) -> Any:

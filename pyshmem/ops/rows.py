@@ -27,6 +27,7 @@ class Plan:
     """Symmetric memory for rows of one size. ``generation``: the init it belongs to."""
 
     key: Any = None
+    used = 0  # as in plans.Plan
 
     def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
         self.team, self.generation = team, job.generation

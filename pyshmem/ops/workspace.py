@@ -8,6 +8,7 @@ of them, and two teams without a common PE may have the same place.
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -82,47 +83,100 @@ def reserve_bytes() -> int:
     return _reserve.room
 
 
-class Workspace:
-    """Arrays in symmetric memory, for ``routine`` on ``team``. They are zeros at first."""
+class Room:
+    """Symmetric memory of a plan, or of several whose calls differ in lengths alone: the largest one made it.
 
-    def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
-        """Allocate. Collective over the team."""
-        self._team, self.closed = team, False
+    parity: of the next call that takes one of two results in turn.  holders: the plans that have it.
+    """
+
+    def __init__(self, routine: str, team: Team, sizes: dict[str, int]) -> None:
+        """Allocate ``sizes`` bytes for arrays by name. Collective over the team."""
+        self.team, self.sizes = team, sizes
         self.of_all = team.size == job.n_pes  # whether all PEs of the job allocate and free it together
-        sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
-        total = sum(-(-size // _LINE) * _LINE for size in sizes.values())
-        self._memory: Any = None
+        self.holders, self.parity = 0, 0
+        ends = list(accumulate(-(-size // _LINE) * _LINE for size in sizes.values()))
+        self.starts = dict(zip(sizes, [0, *ends], strict=False))
+        total = ends[-1] if ends else 0
+        self.memory: Any = None
         if total:
-            self._memory = shmem.align(_LINE, total) if self.of_all else _reserve.take(routine, team, total)
-            self._memory = self._memory.view(torch.uint8)
-            self._memory.zero_()
-        self._arrays = {}
-        none = torch.empty(0, dtype=torch.uint8, device=device())
-        start = 0
-        for name, (shape, dtype) in wanted.items():
-            flat = self._memory[start : start + sizes[name]] if total else none
-            self._arrays[name] = flat.view(dtype).reshape(shape)
-            start += -(-sizes[name] // _LINE) * _LINE
+            self.memory = shmem.align(_LINE, total) if self.of_all else _reserve.take(routine, team, total)
+            self.memory = self.memory.view(torch.uint8)
+            self.memory.zero_()
         shmem.quiet()
         team.sync()
 
+    def has(self, sizes: dict[str, int]) -> bool:
+        """Whether arrays of these sizes have room."""
+        return all(size <= self.sizes.get(name, -1) for name, size in sizes.items())
+
+    def leave(self) -> None:
+        """One plan less. The last one frees the memory, collectively over the team, over all PEs if it has all."""
+        self.holders -= 1
+        if self.holders or self.memory is None:
+            return
+        if self.of_all:
+            shmem.free(self.memory)
+        else:
+            shmem.quiet()
+            if self.team:
+                self.team.sync()
+            _reserve.give_back(self.memory)
+        self.memory = None
+
+
+_rooms: dict[tuple[Any, ...], list[Room]] = {}  # those that plans share, by what these have in common
+
+
+def _room(routine: str, team: Team, sizes: dict[str, int], kind: tuple[Any, ...]) -> Room:
+    """Return a room that has these sizes. Only the first one is as small as asked for: lengths that change grow."""
+    key = (*kind, routine, team.meeting.wires, team.size, job.generation)
+    if key not in _rooms:
+        for old in [old for old in _rooms if old[-1] != job.generation]:
+            del _rooms[old]
+    rooms = _rooms[key] = [each for each in _rooms.get(key, ()) if each.holders]
+    for room in rooms:
+        if room.has(sizes):
+            return room
+    if rooms:
+        sizes = {name: 1 << (size - 1).bit_length() if size else 0 for name, size in sizes.items()}
+    rooms.append(Room(routine, team, sizes))
+    return rooms[-1]
+
+
+class Workspace:
+    """Arrays in symmetric memory, for ``routine`` on ``team``. They are zeros at first, where they are not shared."""
+
+    def __init__(self, routine: str, team: Team, wanted: Wanted, kind: tuple[Any, ...] = ()) -> None:
+        """kind: what plans that share memory have in common, whose calls may follow each other; (): none shares it.
+
+        Collective over the team, unless another plan has made room for it.
+        """
+        sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
+        self.room = _room(routine, team, sizes, kind) if kind else Room(routine, team, sizes)
+        self.room.holders += 1
+        self.closed, self.of_all, self._wanted = False, self.room.of_all, wanted
+        self._arrays: dict[str, torch.Tensor] = {}
+
     def __getitem__(self, name: str) -> torch.Tensor:
-        return self._arrays[name]
+        found = self._arrays.get(name)
+        if found is None:
+            shape, dtype = self._wanted[name]
+            count, start = math.prod(shape) * dtype.itemsize, self.room.starts[name]
+            flat = (
+                self.room.memory[start : start + count] if count else torch.empty(0, dtype=torch.uint8, device=device())
+            )
+            found = self._arrays[name] = flat.view(dtype).reshape(shape)
+        return found
 
     def get(self, name: str) -> torch.Tensor | None:
         """Return an array, or None if there is none of this name."""
-        return self._arrays.get(name)
+        return self[name] if name in self._wanted else None
 
     def close(self) -> None:
-        """Free the memory. Collective over the team, over all PEs if it has all."""
-        if self._memory is not None and self.of_all:
-            shmem.free(self._memory)
-        elif self._memory is not None:
-            shmem.quiet()
-            if self._team:
-                self._team.sync()
-            _reserve.give_back(self._memory)
-        self._memory, self.closed = None, True
+        """Let go of the memory, which the last plan frees. Collective over the team, over all PEs if it has all."""
+        if not self.closed:
+            self.closed = True
+            self.room.leave()
 
 
 def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:

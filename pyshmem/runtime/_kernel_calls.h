@@ -14,10 +14,12 @@ static PyObject *specialised_array(PyObject *value, uint64_t *address) {
     return kind;
 }
 
+static PyObject *specialised_fields(PyObject *views, PyObject *fields);
+
 /* Returns an object that is equal for two arguments for which Triton uses the same variant. For an int it tells the
- * properties that Triton specialises for; for a tensor it is a number from 256 on that tells type and alignment. NULL:
- * an exception. */
-static PyObject *specialised(PyObject *views, PyObject *value, int constant, uint64_t *address) {
+ * properties that Triton specialises for; for a tensor it is a number from 256 on that tells type and alignment. A
+ * tuple stands for itself, or if deep for what its fields tell. NULL: an exception. */
+static PyObject *specialised(PyObject *views, PyObject *value, int constant, int deep, uint64_t *address) {
     operand_t tensor;
     /* the type is included because 1, 1.0 and True are equal */ if (constant)
         return PyTuple_Pack(2, (PyObject *)Py_TYPE(value), value);
@@ -32,6 +34,7 @@ static PyObject *specialised(PyObject *views, PyObject *value, int constant, uin
         *address = tensor.address;
         return PyLong_FromLong(256 + 2 * (long)(tensor.code * 16 + tensor.item) + !(tensor.address % 16));
     }
+    if (deep && PyTuple_Check(value)) return specialised_fields(views, value);
     if (PyBool_Check(value) || PyFloat_CheckExact(value))
         value = (PyObject *)Py_TYPE(value);
     else if (PyObject_HasAttrString(value, "data_ptr"))
@@ -40,8 +43,27 @@ static PyObject *specialised(PyObject *views, PyObject *value, int constant, uin
     return value;
 }
 
-/* Returns the key (options, kind of each argument). NULL: an exception. */
-static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants, PyObject *values,
+/* Returns (type of the tuple, what each field tells). NULL: an exception. */
+static PyObject *specialised_fields(PyObject *views, PyObject *fields) {
+    uint64_t address;
+    Py_ssize_t count = PyTuple_Size(fields);
+    PyObject *found = PyTuple_New(count + 1);
+    if (!found) return NULL;
+    Py_INCREF(Py_TYPE(fields));
+    PyTuple_SetItem(found, 0, (PyObject *)Py_TYPE(fields));
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *kind = specialised(views, PyTuple_GetItem(fields, i), 0, 1, &address);
+        if (!kind) {
+            Py_DECREF(found);
+            return NULL;
+        }
+        PyTuple_SetItem(found, i + 1, kind);
+    }
+    return found;
+}
+
+/* Returns the key (options, kind of each argument). deep: as in specialised. NULL: an exception. */
+static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants, PyObject *values, int deep,
                         uint64_t *addresses) {
     Py_ssize_t count = PyTuple_Size(values);
     PyObject *key = PyTuple_New(count + 1);
@@ -51,7 +73,7 @@ static PyObject *key_of(PyObject *views, PyObject *options, PyObject *constants,
     for (Py_ssize_t i = 0; i < count; i++) {
         PyObject *constant = PyTuple_GetItem(constants, i);
         PyObject *kind =
-            constant ? specialised(views, PyTuple_GetItem(values, i), constant == Py_True, &addresses[i]) : NULL;
+            constant ? specialised(views, PyTuple_GetItem(values, i), constant == Py_True, deep, &addresses[i]) : NULL;
         if (!kind) {
             Py_DECREF(key);
             return NULL;
@@ -83,7 +105,8 @@ static Py_ssize_t words_from(PyObject *value, int kind, PyObject *held, uint64_t
     return PyErr_Occurred() ? -1 : 1;
 }
 
-/* kernel_key(views, options, constants, arguments) -> the key by which call_kernel looks up these arguments. */
+/* kernel_key(views, options, constants, arguments) -> a key that is equal for arguments for which Triton uses the same
+ * variant. It holds no tensor. */
 static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t addresses[MOST_WORDS];
@@ -92,7 +115,7 @@ static PyObject *py_kernel_key(PyObject *self, PyObject *const *args, Py_ssize_t
         PyErr_Format(PyExc_TypeError, "a kernel takes up to %d arguments", MOST_WORDS);
         return NULL;
     }
-    return key_of(args[0], args[1], args[2], args[3], addresses);
+    return key_of(args[0], args[1], args[2], args[3], 1, addresses);
 }
 
 /* layout(views, symmetric, *tensors) -> bytes that are equal for tensors of equal types, devices, shapes and strides,
@@ -130,9 +153,9 @@ static PyObject *py_layout(PyObject *self, PyObject *const *args, Py_ssize_t n) 
 }
 
 /* call_kernel(views, known, options, constants, grid, stream, arguments) -> the result of launch_prepared if known
- * contains the key of the arguments; otherwise the key. known: by key, (the HEAD of a plan of launch_prepared with any
- * grid, the kind of each argument as a byte, the words of each argument of kind WORDS as bytes and None for the
- * others). */
+ * contains the key of the arguments, in which a tuple stands for itself; otherwise the key. known: by key, (the HEAD of
+ * a plan of launch_prepared with any grid, the kind of each argument as a byte, the words of each argument of kind
+ * WORDS as bytes and None for the others). */
 static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[HEAD], stream;
@@ -143,7 +166,7 @@ static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_
         PyErr_Format(PyExc_TypeError, "a kernel takes up to %d arguments", MOST_WORDS);
         return NULL;
     }
-    PyObject *key = key_of(args[0], args[2], args[3], args[6], addresses);
+    PyObject *key = key_of(args[0], args[2], args[3], args[6], 0, addresses);
     if (!key) return NULL;
     PyObject *found = PyDict_GetItemWithError(args[1], key);
     if (!found && !PyErr_Occurred()) return key;

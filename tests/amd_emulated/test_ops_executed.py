@@ -6,7 +6,7 @@ import torch
 from pyshmem.device.arch.fields import encoded
 from pyshmem.ops import protocol
 from pyshmem.ops.gemm.gemm_kernel import REDUCE, ROWS, SCATTER, Memory, multiply_and_send
-from pyshmem.ops.gemm.tile import Form, Schedule, Shape
+from pyshmem.ops.gemm.tile import Form, Schedule, shape_of
 
 HIGH, WIDE, STEP = 32, 32, 32  # of a tile and of a step of its K loop
 # two tiles for each PE: the first is sent from the K loop of the second
@@ -23,7 +23,7 @@ def multiply(kind, m, a, b, c, memory, above):
     n_pes = shmem.n_pes()
     tiles = -(-m // HIGH) * (COLUMNS // WIDE)
     shape, schedule = (
-        Shape(m, COLUMNS, DEPTH, DEPTH, DEPTH, COLUMNS),
+        shape_of(m, COLUMNS, DEPTH, DEPTH, DEPTH, COLUMNS),
         Schedule(*map(encoded, (above, 0, tiles, tiles, 1, 1))),
     )
     fan = min(1, n_pes - 1) if kind is SCATTER else n_pes - 1

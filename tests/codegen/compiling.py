@@ -73,9 +73,9 @@ def specialise(kernel, target, args, **options):
     return kind(kernel, signature, constexprs, attrs), launch
 
 
-def cache_key(kernel, target, args):
+def cache_key(kernel, target, args, **options):
     """What Triton looks a compiled kernel up by."""
-    source, options = specialise(kernel, target, args)
+    source, options = specialise(kernel, target, args, **options)
     return source.hash(), str(options)
 
 

@@ -15,7 +15,7 @@ from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.few_rows import multiply_and_exchange
 from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
 from pyshmem.ops.gemm.gemm_kernel import multiply_and_send
-from pyshmem.ops.gemm.tile import Form, Schedule, Shape
+from pyshmem.ops.gemm.tile import Form, Schedule, shape_of
 
 PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
@@ -25,7 +25,7 @@ MEMORY = {
     gather_and_multiply: all_gather_gemm_kernel.Memory,
     multiply_and_exchange: few_rows.Memory,
 }
-SHAPE = Shape(M=2048, N=4096, K=12288, a_pitch=12288, b_pitch=12288, pitch=4096)
+SHAPE = shape_of(2048, 4096, 12288, 12288, 12288, 4096)
 TILES = 404
 SCHEDULE = Schedule(*map(encoded, (0, 0, 272, TILES, 132, 16)))
 
@@ -45,7 +45,7 @@ def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=Non
     arrays |= dict.fromkeys(("parts", "slots"), array(result)) | {"scales": floats if eight else None}
     threads = row.warps * TARGETS[target].warp_size
     form = Form(
-        row.BM, row.BN, row.BK, A_ALONG=True, B_ALONG=True, DESCRIBED=target == "nvidia", WHOLE=not edges, EDGES=edges,
+        row.BM, row.BN, row.BK, A_ALONG=True, B_ALONG=True, DESCRIBED=target == "nvidia", WHOLE=not edges and target != "nvidia", EDGES=edges,
         PRECISION=PRECISION.get((target, dtype.itemsize), "ieee"), FAN=n_pes - 1, GROUP=row.group,
         SLAB=max(threads * 16 // (row.BN * sent.itemsize), 1), CHIPLETS=CHIPLETS.get(target, 1), CUT=edges,
         VECTOR=16 // result.itemsize, EACH=eight, CLAMPED=target != "nvidia",

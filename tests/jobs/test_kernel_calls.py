@@ -144,7 +144,7 @@ def prepared(driver, monkeypatch):
         driver.use_stream = lambda: 55
         names = ["pair", "number", "array", "operand", "CONSTANT"]
         params = [SimpleNamespace(is_constexpr=name == "CONSTANT") for name in names]
-        kernel = SimpleNamespace(fn=stand_in, __name__="stand_in", arg_names=names, params=params)
+        kernel = type("Kernel", (), {"fn": stand_in, "__name__": "stand_in", "arg_names": names, "params": params})
         array = torch.zeros(16)
         fixed = Pair(array, 5), 7, array
         return bound_kernels.Prepared(kernel, (2, 3), fixed, (operand,), {"CONSTANT": 4}), array.data_ptr()

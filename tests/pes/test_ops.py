@@ -127,7 +127,7 @@ def test_two_operators_in_flight_on_a_team_share_no_memory(first, second, few_pe
         ops.plan(case.operator, case.a, case.b, size=case.size, tile=TILE, schedule=schedule, **case.columns)
         for case, schedule in zip(cases, ("fused", "bulk_synchronous"), strict=True)
     ]
-    places = [(plan.space._memory.data_ptr(), plan.space._memory.nbytes) for plan in plans]
+    places = [(plan.space.room.memory.data_ptr(), plan.space.room.memory.nbytes) for plan in plans]
     (low, nbytes), (high, _) = sorted(places)
     assert low + nbytes <= high
     for turn in range(3):
@@ -395,6 +395,7 @@ def test_a_ready_plan_looks_at_out_in_every_call():
 
 def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_ready(monkeypatch):
     monkeypatch.setattr(plans._plans, "most", 3)
+    monkeypatch.setattr(plans, "MOST_SHARING", 3)
     b = torch.ones(8, 8, device=here())
     operands = [torch.ones(rows, 8, device=here()) for rows in (1, 2, 3, 4)]
     for each in operands[:3]:

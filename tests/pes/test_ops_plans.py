@@ -35,6 +35,12 @@ def kept():
     return plans._plans
 
 
+def few(kept, monkeypatch):
+    """Let a team have two plans, whether they share memory or not."""
+    monkeypatch.setattr(kept, "most", 2)
+    monkeypatch.setattr(plans, "MOST_SHARING", 2)
+
+
 @kinds
 def test_a_team_that_has_ended_gives_the_memory_of_its_plans_back(call, reserve):
     """Before the next plan is made, so that the reserve suffices for team after team."""
@@ -54,7 +60,7 @@ def test_plans_of_a_small_team_do_not_close_those_of_all_pes(call, kept, reserve
     """Closing these is collective over all PEs, and only PE 0 makes more plans."""
     if npes < 2:
         pytest.skip("there is no smaller team")
-    monkeypatch.setattr(kept, "most", 2)
+    few(kept, monkeypatch)
     wanted = [call(rows).clone() for rows in (2, 3)]
     of_all = list(kept.values())
     team = shmem.TEAM_WORLD.split_strided(0, 1, 1)
@@ -68,7 +74,7 @@ def test_plans_of_a_small_team_do_not_close_those_of_all_pes(call, kept, reserve
 
 @kinds
 def test_the_plan_used_longest_ago_goes_first(call, kept, monkeypatch):
-    monkeypatch.setattr(kept, "most", 2)
+    few(kept, monkeypatch)
     for rows in (2, 3, 2, 4):
         call(rows)
     assert len(kept) == 2
@@ -146,7 +152,7 @@ def test_plans_go_in_one_order_on_all_pes_though_one_has_another_layout(me):
     ops.gemm_all_gather(torch.ones(5, 8, device=here()), b, plan=second)
     rows = torch.ones(4, 8 + 3 * (me == 1), device=here())[:, :8]
     ops.gemm_all_gather(rows, b, plan=first)
-    assert list(plans._plans.values()) == [second, first]
+    assert sorted(plans._plans.values(), key=lambda plan: plan.used) == [second, first]
 
 
 @pytest.mark.parametrize("split", ["rows", "columns"])
@@ -170,3 +176,55 @@ def test_what_an_ended_team_of_all_pes_had_is_freed_when_all_pes_come(reserve, n
     before = len(plans._plans)
     product(4)
     assert len(plans._plans) == before  # one has come, and one has gone
+
+
+LENGTHS = (5, 3, 7, 1, 5, 8, 2, 7, 6, 3)
+SCHEDULES = [(operator, schedule) for operator, able in ABLE.items() for schedule in ("auto", *able)]
+OWN = {
+    ("gemm_reduce_scatter", "fused"),
+    ("all_gather_gemm", "fused"),
+    ("all_gather_gemm", "producer_consumer"),
+}  # whose flags count
+
+
+@pytest.mark.parametrize("operator, schedule", SCHEDULES)
+def test_calls_that_differ_in_rows_share_memory_and_are_right_in_any_order(operator, schedule, me, npes):
+    """The first has memory as small as it wants, the next larger one makes it for more, up to a power of two of bytes."""
+    b = torch.ones(6, 4, device=here())
+    begins = operator in ("gemm_all_gather", "all_gather_gemm")  # each PE has rows of its own
+    for turn, rows in enumerate(LENGTHS):
+        a = torch.full((rows, 6), float(10 * turn + me), device=here())
+        found = getattr(ops, operator)(a, b, schedule=schedule)
+        sums = torch.full((rows, 4), 6.0 * (10 * turn * npes + npes * (npes - 1) / 2), device=here())
+        gathered = torch.cat([torch.full((rows, 4), 6.0 * (10 * turn + pe), device=here()) for pe in range(npes)])
+        wanted = gathered if begins else sums[: len(found)]
+        assert torch.equal(found, wanted), f"turn {turn}"
+    rooms = {id(plan.space.room) for plan in plans._plans.values()}
+    assert len(rooms) == len(set(LENGTHS)) if (operator, schedule) in OWN else len(rooms) <= 3
+
+
+def test_results_that_are_reused_live_until_the_next_call_but_one_though_lengths_change(me, npes):
+    b = torch.ones(6, 4, device=here())
+    of = [torch.full((rows, 6), float(turn), device=here()) for turn, rows in enumerate((8, 3, 5, 8, 2))]
+    before = None
+    for turn, a in enumerate(of):
+        found = ops.gemm_all_reduce(a, b, reuse=True)
+        assert before is None or (before == 6.0 * (turn - 1) * npes).all()
+        assert (found == 6.0 * turn * npes).all()
+        before = found
+
+
+def test_a_full_heap_makes_room_by_the_plans_used_longest_ago(monkeypatch):
+    """No plan is in use by more than the call that needs it."""
+    made, align = [], shmem.align
+
+    def narrow(alignment, nbytes, *more, **options):
+        if sum(plans.is_live(plan) for plan in plans._plans.values()) >= 3:
+            raise shmem.HeapExhaustedError("as if it were full")
+        return align(alignment, nbytes, *more, **options)
+
+    monkeypatch.setattr(shmem, "align", narrow)
+    a = torch.ones(4, 6, device=here())
+    for columns in (4, 5, 6, 7, 8):
+        made.append(ops.plan("gemm_all_gather", a, torch.ones(6, columns, device=here())))
+    assert [plans.is_live(plan) for plan in made] == [False, False, True, True, True]

@@ -97,6 +97,7 @@ class Plan:
     """
 
     key: Any = None
+    used = 0  # as in plans.Plan
 
     def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
         """shape: of the result."""

@@ -93,6 +93,7 @@ class Plan:
     """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
 
     key: Any = None
+    used = 0  # as in plans.Plan
 
     def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
         """shape: of the result."""

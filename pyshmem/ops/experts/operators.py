@@ -171,6 +171,7 @@ class Plan:
     """A schedule with its memory and kernels. ``generation``: the init it belongs to."""
 
     key: Any = None
+    used = 0  # as in plans.Plan
 
     def __init__(self, schedule: str, wanted: dict[str, Any], tokens: int, capacity: int | None, team: Team) -> None:
         room = _most(team, tokens)

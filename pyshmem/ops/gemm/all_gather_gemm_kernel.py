@@ -25,7 +25,7 @@ from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples, scaled, scales_of
 from pyshmem.ops.gemm.slabs import await_slabs, slabs_in, slabs_of_turn, tell_slabs
-from pyshmem.ops.gemm.tile import Operands, Shape, Slabs, numbers_of, operand, product, product_sending
+from pyshmem.ops.gemm.tile import Operands, Slabs, numbers_of, operand, product, product_sending, shape_of, sizes_of
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import Workspace
 
@@ -81,7 +81,7 @@ class Result(NamedTuple):
     scale_b: Any
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["chunks"])
 def gather_and_multiply(
     ctx, memory, shape, chunks, encoded, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
 ):
@@ -90,7 +90,7 @@ def gather_and_multiply(
     Tiles of own rows, which send, are whole. A PE without columns has one empty column of tiles, which sends its rows.
     FORM.FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.  encoded: the schedule.
     """
-    schedule = numbers_of(encoded)
+    schedule, shape = numbers_of(encoded), sizes_of(shape)
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
     me, n, epoch = dev.my_pe(ctx), dev.n_pes(ctx), protocol.enter(ctx, memory.words)
@@ -261,6 +261,7 @@ class Gathering:
         self.space = workspace_of(
             problem,
             space,
+            None,  # flags count what has come in all calls
             words=((protocol.words_of(n),), uint64),
             flags=((n, self.chunks), uint64),
             gathered=((problem.M, problem.K), a.dtype),
@@ -273,7 +274,7 @@ class Gathering:
             self.space["tallies"],
         )  # fmt: skip
         out = a.new_empty(problem.result, dtype=problem.dtype)
-        shape = Shape(problem.M, problem.n, problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1))
+        shape = shape_of(problem.M, problem.n, problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1))
         schedule = product.schedule(0, problem.corner[1])
         form = product.form(n - 1 if sends else 0, rows=problem.m)
         cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (form.SLAB * row.BN))

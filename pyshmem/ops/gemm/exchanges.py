@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import triton
 import triton.language as tl
@@ -43,19 +45,19 @@ def scales_of_pes(problem: Problem, scales: torch.Tensor) -> list[torch.Tensor]:
     return [scales[pe, : counts[pe], None] for pe in every]
 
 
-@triton.jit(do_not_specialize=["count", "first"])
+@triton.jit(do_not_specialize=["rows", "tall", "count", "first"])
 def add_parts(
-    slots, rows, columns, pitch, space, count, first, parts, out, BLOCK: tl.constexpr,
-    WIDTH: tl.constexpr, EPILOGUE: tl.constexpr,
+    slots, rows, columns, tall, count, first, parts, out, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    EPILOGUE: tl.constexpr,
 ):  # fmt: skip
-    """Add ``count`` slots, ``space`` elements apart, to ``parts``, in float32, and store the sums to ``out``."""
+    """Add ``count`` slots of ``tall`` rows to ``parts``, in float32, and store the sums to ``out``."""
     r = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)[:, None]
     c = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
     mask = (r < rows) & (c < columns)
-    inside = tl.cast(r, tl.int64) * pitch + c
+    inside = tl.cast(r, tl.int64) * columns + c
     total = tl.load(parts + inside, mask=mask, other=0.0).to(tl.float32)
     for i in range(count):
-        total += tl.load(slots + tl.cast(i, tl.int64) * space + inside, mask=mask, other=0.0).to(tl.float32)
+        total += tl.load(slots + tl.cast(i, tl.int64) * tall * columns + inside, mask=mask, other=0.0).to(tl.float32)
     if EPILOGUE is not None:
         total = EPILOGUE(total, first + r, c)
     tl.store(out + inside, total.to(out.dtype.element_ty), mask=mask)
@@ -70,22 +72,24 @@ class Sum:
         block, width = 4, min(triton.next_power_of_2(max(columns, 1)), 1024)
         grid = (max(-(-rows // block), 1), max(-(-columns // width), 1))
         constants = {"BLOCK": block, "WIDTH": width, "EPILOGUE": problem.options.epilogue}
-        fixed = (slots, rows, columns, columns, slots.stride(0) if slots.shape[0] else 0, slots.shape[0], first)
+        tall = slots.stride(0) // max(columns, 1)
+        fixed = (slots, rows, columns, tall, slots.shape[0], first)
         self._kernel = Prepared(add_parts, grid, fixed, (sample, sample), constants, num_warps=4)
 
     def __call__(self, part: torch.Tensor, out: torch.Tensor) -> None:
         self._kernel(part, out)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])
 def send_and_meet(
-    ctx, words, count, source, target, BLOCK: tl.constexpr, FAN: tl.constexpr, FIRST: tl.constexpr, OWN: tl.constexpr
-):
-    """Copy ``count`` elements to ``target`` on FAN peers, and wait until all PEs have done so.
+    ctx, words, count, source, target, BLOCK: tl.constexpr, VECTOR: tl.constexpr, FAN: tl.constexpr,
+    FIRST: tl.constexpr, OWN: tl.constexpr,
+):  # fmt: skip
+    """Copy ``count`` elements, a multiple of VECTOR, to ``target`` on FAN peers, and wait until all PEs have done so.
 
     FIRST: PEs meet before they copy, too, as what they write may still be read.  OWN: copy to this PE as well.
     """
-    number = protocol.enter(ctx, words)
+    number, count = protocol.enter(ctx, words), count // VECTOR * VECTOR  # the compiler sees that it is a multiple
     if FIRST:
         meet(ctx, words, number)
     for start in range(tl.program_id(0) * BLOCK, count, tl.num_programs(0) * BLOCK):
@@ -98,7 +102,7 @@ def send_and_meet(
     protocol.leave(ctx, words, number, tl.num_programs(0), True)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def scatter_and_meet(ctx, words, M, N, slots, parts, BLOCK: tl.constexpr, FAN: tl.constexpr):
     """Copy the rows of each peer in ``parts`` (M, N) to this PE's slot there; PEs meet before and after."""
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
@@ -134,7 +138,8 @@ def sender(
     """
     fixed = (shmem.device_context(problem.team), words, target.numel())
     programs, block = _grid(target.numel(), target.itemsize)
-    constants = {"BLOCK": block, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
+    vector = math.gcd(target.shape[-1], 16 // target.itemsize)
+    constants = {"BLOCK": block, "VECTOR": vector, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
     return Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
 
 

@@ -20,7 +20,7 @@ from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import described, precision
 from pyshmem.ops.gemm.scaling import LINES, parameters, samples, scaled
-from pyshmem.ops.gemm.tile import Form, Shape, operands, product
+from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.workspace import Workspace
 
@@ -67,7 +67,7 @@ def multiply_and_exchange(
     """
     BM: tl.constexpr = FORM.BM
     BN: tl.constexpr = FORM.BN
-    program, programs = tl.program_id(0), tl.num_programs(0)
+    shape, program, programs = sizes_of(shape), tl.program_id(0), tl.num_programs(0)
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     M, N, slots = shape.M, shape.N, memory.slots
     epoch = tl.load(memory.words + program) + 1
@@ -128,6 +128,7 @@ class MultiplyAndExchange:
         self.space = workspace_of(
             problem,
             space,
+            (row.BM,),  # with it, parts and flags have the same places
             words=((programs,), torch.uint64),
             flags=((n, tiles), torch.uint64),
             slots=((2, n, tiles, row.BM, row.BN), problem.dtype),
@@ -135,14 +136,15 @@ class MultiplyAndExchange:
         result = self.space["result 0"]
         memory = Memory(*(self.space[name] for name in Memory._fields))
         pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
+        by_descriptor = described(problem, here, problem.a, problem.M)
         cut = problem.M % row.BM or problem.N % row.BN or problem.k % row.BK
         form = Form(
-            row.BM, row.BN, row.BK, problem.a.along, problem.b.along, described(problem, here, problem.a, problem.M),
-            WHOLE=not cut, EDGES=True, PRECISION=precision(problem, here), EACH=problem.scaling == LINES,
+            row.BM, row.BN, row.BK, problem.a.along, problem.b.along, by_descriptor,
+            WHOLE=not (cut or by_descriptor), EDGES=True, PRECISION=precision(problem, here), EACH=problem.scaling == LINES,
         )  # fmt: skip
         self.kernel = Prepared(
             multiply_and_exchange, programs,
-            (shmem.device_context(problem.team), memory, Shape(problem.M, problem.N, problem.k, *pitches), tiles),
+            (shmem.device_context(problem.team), memory, shape_of(problem.M, problem.N, problem.k, *pitches), tiles),
             (a, b, result, *samples(problem.scaling, a)),
             parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
             **row.compiled,

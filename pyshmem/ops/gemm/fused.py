@@ -32,6 +32,7 @@ class MultiplyAndSend:
         self.space = workspace_of(
             problem,
             space,
+            None if kind == SCATTER.value else (),  # the other kinds end a call on all PEs together
             words=((protocol.words_of(n),), torch.uint64),
             tallies=((product.most_streamed,), torch.uint64),
             flags=((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),

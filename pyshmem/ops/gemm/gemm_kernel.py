@@ -19,13 +19,14 @@ from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, pa
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
 from pyshmem.ops.gemm.tile import (
-    Shape,
     Slabs,
     load_slab,
     member,
     numbers_of,
     operands,
     product_sending,
+    shape_of,
+    sizes_of,
     slab_indices,
     store_on,
     store_slab,
@@ -97,7 +98,7 @@ def multiply_and_send(
     EPILOGUE: tl.constexpr,
 ):  # fmt: skip
     """Multiply a (M, K) by b (K, N) and send the tiles as KIND says. encoded: the schedule."""
-    schedule = numbers_of(encoded)
+    schedule, shape = numbers_of(encoded), sizes_of(shape)
     SLABS: tl.constexpr = FORM.BM // FORM.SLAB
     programs = tl.num_programs(0)
     program = renumbered(tl.program_id(0), programs, FORM.CHIPLETS)
@@ -305,7 +306,7 @@ def prepare(
     form = product.form(fan, corner[1])
     if adds(kind) and not _aligned_rows(product):
         form = form._replace(DESCRIBED=False)
-    shape = Shape(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, max(c.stride(0), 1))
+    shape = shape_of(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, max(c.stride(0), 1))
     memory = Memory(words, product.sums(a.device), tallies, *others)
     schedule = product.schedule(corner[0], corner[1] // form.VECTOR)
     constants = {"KIND": kind, "FORM": form, "EPILOGUE": problem.options.epilogue}

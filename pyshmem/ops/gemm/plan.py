@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
-from pyshmem.ops import gradients, plans, rows
+from pyshmem.ops import autocast, gradients, plans, rows
 from pyshmem.ops.agreement import on_all, require_no_capture
 from pyshmem.ops.gemm import activations
 from pyshmem.ops.gemm.gradients import FORMULAS
@@ -51,6 +51,7 @@ class Plan:
     """
 
     key: Any = None  # plans.find sets it
+    used = 0  # as in plans.Plan
 
     def __init__(self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor) -> None:
         """problem: with the schedule and the order that were chosen."""
@@ -64,7 +65,7 @@ class Plan:
         self.steps(a, b)
         self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=device())
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
-        self._results = plans.InTurn(self._result)
+        self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else None)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
     def __call__(
@@ -213,6 +214,12 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
+    asked: tuple[Any, ...] | None = None
+    if not autocast.enabled() and not gradients.transformed(a, b):
+        asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items())
+        known = plans.recall(asked)
+        if known is not None and (plan is None or plan is known[0]):
+            return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
     if activations.apply(a, b) and out is None and plan is None and not scales:
 
         def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -224,12 +231,11 @@ def call(
         each = {name: value for name, value in options.items() if name in OfGradients._fields}
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
-    asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items())
-    known = plans.recall(asked)
-    if known is None or (plan is not None and plan is not known[0]):
-        found = _required(operator, a, b, out, group, plan, split, options, scales)
-        known = plans.remember(asked, found, found.steps(a, b))
-    return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
+    found = _required(operator, a, b, out, group, plan, split, options, scales)
+    steps = found.steps(a, b)
+    if asked is not None:
+        plans.remember(asked, found, steps)
+    return found.perform(steps, a, b, out, scales, reuse)
 
 
 def _required(
@@ -245,7 +251,7 @@ def _required(
         if plans.key_of(operator, member(operator, team), _asked(a, b, split, options, scales)) != plan.key:
             wants = "a plan of these operands and options"
             refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
-        plans.use(plan.key)
+        plans.use(plan)
     plan.require(a, b, out, scales)
     return plan
 

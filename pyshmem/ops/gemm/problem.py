@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from operator import is_
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -48,11 +47,12 @@ class Options(NamedTuple):
 
 _DEFAULTS = (*Options(), None, None)
 _NAMES = (*Options._fields, "scale_a", "scale_b")
+_FAST = _NAMES.index("use_fast_accum")
 
 
 def given(*values: Any) -> dict[str, Any]:
     """Return the options and scales, by name, that are not the defaults. values: all of them, in the order of Options."""
-    if all(map(is_, values, _DEFAULTS)):
+    if values == _DEFAULTS and values[_FAST] is False:  # 0 is equal to False, and refused later
         return {}
     return {name: value for name, value, usual in zip(_NAMES, values, _DEFAULTS, strict=True) if value is not usual}
 

@@ -65,12 +65,13 @@ class Product:
         problem, row = self.problem, self.row
         n_pes = problem.n_pes
         cut = self.m % n_pes or self.m // n_pes % row.BM if self.adding else self.m % row.BM
+        by_tma = described(problem, self.machine, self.a, self.m if rows is None else rows)
         edges = bool(cut or problem.n % row.BN or not problem.n)
         threads = row.warps * (64 if self.machine.arch.startswith("gfx") else 32)
         return Form(
             row.BM, row.BN, row.BK, self.a.along, problem.b.along,
-            DESCRIBED=described(problem, self.machine, self.a, self.m if rows is None else rows),
-            WHOLE=not edges and problem.k % row.BK == 0, EDGES=edges, PRECISION=precision(problem, self.machine),
+            DESCRIBED=by_tma,
+            WHOLE=not (edges or by_tma or problem.k % row.BK), EDGES=edges, PRECISION=precision(problem, self.machine),
             GROUP=row.group, CHIPLETS=self.machine.chiplets, SLAB=self._slab(threads), FAN=fan,
             STREAMED=self.whole < self.tiles, VECTOR=math.gcd(before, 16 // problem.dtype.itemsize),
             EACH=problem.scaling == LINES, CLAMPED=self.machine.arch != "nvidia",

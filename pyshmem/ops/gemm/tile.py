@@ -14,6 +14,7 @@ import triton.language as tl
 
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
+from pyshmem.device.arch.fields import encoded
 from pyshmem.device.arch.targets import is_amd
 
 
@@ -51,7 +52,10 @@ class Form(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """The sizes of a product (M, K) @ (K, N), and the elements from line to line of a, b and the result."""
+    """The sizes of a product (M, K) @ (K, N), and the elements from line to line of a, b and the result.
+
+    Kernels get M encoded: it is the length that changes from call to call, and one kernel serves all.
+    """
 
     M: Any
     N: Any
@@ -59,6 +63,17 @@ class Shape(NamedTuple):
     a_pitch: Any
     b_pitch: Any
     pitch: Any
+
+
+def shape_of(M: int, *others: int) -> Shape:
+    """Return a shape as kernels get it. others: the fields after M."""
+    return Shape(encoded(M), *others)
+
+
+@triton.jit
+def sizes_of(shape):
+    """Return a shape with M decoded."""
+    return Shape(decoded(shape.M), shape.N, shape.K, shape.a_pitch, shape.b_pitch, shape.pitch)
 
 
 class Schedule(NamedTuple):

@@ -19,7 +19,7 @@ from pyshmem.ops.gemm.orders.grouped import tile_at
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
-from pyshmem.ops.gemm.tile import Shape, operands, product
+from pyshmem.ops.gemm.tile import operands, product, shape_of, sizes_of
 from pyshmem.ops.workspace import Workspace
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
@@ -55,6 +55,7 @@ def multiply_or_send(
     BM: tl.constexpr = FORM.BM
     BN: tl.constexpr = FORM.BN
     FAN: tl.constexpr = FORM.FAN
+    shape = sizes_of(shape)
     M, N, above, before = shape.M, shape.N, decoded(corner.above), decoded(corner.before) * FORM.VECTOR
     program = decoded(corner.base) + tl.program_id(0)
     epoch = protocol.enter(ctx, memory.words)
@@ -115,7 +116,7 @@ class Specialized:
         memory = Memory(*(self.space[name] for name in Memory._fields))
         pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
         fixed = (
-            shmem.device_context(problem.team), memory, Shape(problem.m, problem.n, problem.k, *pitches), self.counts,
+            shmem.device_context(problem.team), memory, shape_of(problem.m, problem.n, problem.k, *pitches), self.counts,
             Corner(*map(encoded, (above, before // form.VECTOR, base))),
         )  # fmt: skip
         constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}

@@ -13,7 +13,7 @@ import triton.language as tl
 
 import pyshmem.device as dev
 from pyshmem.device import arch
-from pyshmem.device.arch import jit
+from pyshmem.device.arch import decoded, jit
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.ops import protocol
 from pyshmem.ops.float8 import CODES, coded, factor_of
@@ -23,7 +23,7 @@ AT_ONCE = tl.constexpr(4)  # PEs whose rows are loaded at once
 
 
 class Shape(NamedTuple):
-    """tokens: the rows of x on a PE, or those to normalise.  hidden: the elements of a row."""
+    """tokens: the rows of x on a PE, or those to normalise; encoded.  hidden: the elements of a row."""
 
     tokens: Any
     hidden: Any
@@ -82,7 +82,7 @@ def normalise_rows(shape, rows, BLOCK: tl.constexpr):
     lane = tl.arange(0, BLOCK)
     inside = lane < shape.hidden
     gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
-    for row in range(tl.program_id(0), shape.tokens, tl.num_programs(0)):
+    for row in range(tl.program_id(0), decoded(shape.tokens), tl.num_programs(0)):
         places = tl.cast(row, tl.int64) * shape.hidden + lane
         total = tl.load(rows.x + places, mask=inside, other=0.0).to(tl.float32)
         before = tl.load(rows.residual + places, mask=inside, other=0.0)
@@ -100,7 +100,7 @@ def push_rows(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    tokens, hidden = shape.tokens, shape.hidden
+    tokens, hidden = decoded(shape.tokens), shape.hidden
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
     epoch = tl.load(epochs + tl.program_id(0)) + 1
@@ -163,7 +163,7 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    tokens, hidden = shape.tokens, shape.hidden
+    tokens, hidden = decoded(shape.tokens), shape.hidden
     most = tl.cdiv(tokens, n)
     made_flags = flags + n * most
     lane = tl.arange(0, BLOCK)
@@ -224,7 +224,7 @@ def pull_rows(
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    tokens, hidden = shape.tokens, shape.hidden
+    tokens, hidden = decoded(shape.tokens), shape.hidden
     epoch = protocol.enter(ctx, words)
     if tl.program_id(0) == 0:
         protocol.arrive(ctx, words, epoch)

@@ -70,6 +70,7 @@ class Plan:
     """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
 
     key: Any = None
+    used = 0  # as in plans.Plan
 
     def __init__(self, problem: Problem, schedule: str, step: Callable[[Problem], Any]) -> None:
         """step: makes the schedule of the problem."""

@@ -9,6 +9,7 @@ import torch
 import triton
 
 import pyshmem as shmem
+from pyshmem.device.arch.fields import encoded
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import may_be_early
 from pyshmem.kernels.on_stream import of_team
@@ -44,7 +45,7 @@ class Step:
         self.space = Workspace(problem.routine, problem.team, wanted)
         self.block = triton.next_power_of_2(problem.hidden)
         self.programs = max(min(rows, self.most * machine().programs), 1)
-        self.shape = Shape(problem.tokens, problem.hidden, problem.eps)
+        self.shape = Shape(encoded(problem.tokens), problem.hidden, problem.eps)
 
     def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
         """Use ``kernel``. fixed: before the shape.  constants: after EARLY."""
@@ -160,7 +161,11 @@ def normaliser(step: Step, count: int) -> Any:
     """Return normalise_rows of ``count`` rows."""
     if step.problem.dtype is torch.float64:
         return partial(_normalise, step.problem.eps)
-    fixed, constants, warps = (step.shape._replace(tokens=count),), {"BLOCK": step.block}, step.block // step.each
+    fixed, constants, warps = (
+        (step.shape._replace(tokens=encoded(count)),),
+        {"BLOCK": step.block},
+        step.block // step.each,
+    )
     routine, programs = step.problem.routine, step.programs
     return Aligned(routine, kernels.normalise_rows, programs, fixed, constants, Rows, num_warps=warps_of(warps))
 

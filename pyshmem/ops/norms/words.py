@@ -7,7 +7,7 @@ import triton.language as tl
 
 import pyshmem.device as dev
 from pyshmem.device import arch, transport
-from pyshmem.device.arch import jit
+from pyshmem.device.arch import decoded, jit
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.collectives.packing import both, element_in, shared_by
 from pyshmem.ops.float8 import CODES, coded, factor_of
@@ -26,7 +26,7 @@ def send_words(
     element: tl.constexpr = rows.x.dtype.element_ty
     if EARLY:
         gpu.follow()
-    tokens, hidden = shape.tokens, shape.hidden
+    tokens, hidden = decoded(shape.tokens), shape.hidden
     epoch = tl.load(epochs + tl.program_id(0)) + 1
     here = slots.to(tl.int64) + (epoch & 1) * tokens * dev.n_pes(ctx) * ctx.piece
     for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):

@@ -64,6 +64,7 @@ class Plan:
     """A channel for each tensor, from every PE of the team to the one ``distance`` behind it."""
 
     key: Any = None
+    used = 0  # as in plans.Plan
 
     def __init__(self, team: Team, distance: int, slots: int, samples: tuple[torch.Tensor, ...]) -> None:
         self.team, self.generation = team, job.generation

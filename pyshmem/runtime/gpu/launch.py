@@ -76,7 +76,7 @@ class CachedKernel:
         self.kernel = kernel
         self.constants = tuple(param.is_constexpr for param in kernel.params)
         self.compiled: dict[Any, Loaded] = {}  # by _native.kernel_key
-        self.known: dict[Any, Any] = {}  # by the same key: entries of _native.call_kernel
+        self.known: dict[Any, Any] = {}  # entries of _native.call_kernel, by keys that hold tuples as they are
 
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         device = _current_device()
@@ -93,7 +93,7 @@ class CachedKernel:
 
     def find(self, *args: Any, **options: Any) -> Loaded:
         """Return the kernel for these arguments. Compiles it for the first call; does not access tensors."""
-        key = kernel_key(views, (_current_device(), *options.values()), self.constants, args)
+        key = kernel_key(views, (_current_device(), *options.items()), self.constants, args)
         found = self.compiled.get(key)
         if found is None:
             found = self.compiled[key] = self._compile(args, options)
