@@ -15,7 +15,7 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.heap import AREAS_BYTES
 from triton.compiler import compile
 
-FORMATS = {"i1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}
+FORMATS = {"i1": "B", "u1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}
 
 
 class Code:

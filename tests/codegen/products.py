@@ -17,7 +17,7 @@ from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
 from pyshmem.ops.gemm.gemm_kernel import multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, shape_of
 
-PTXAS = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+CUOBJDUMP = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
 MEMORY = {
@@ -69,16 +69,20 @@ def spilled(found, target):
     """The bytes of memory that a thread has for registers that it lacks."""
     if target != "nvidia":
         return int(re.search(r"\.private_segment_fixed_size:\s*(\d+)", found.asm["amdgcn"])[1])
-    return sum(map(int, re.findall(r"(\d+) bytes spill stores", said_by_ptxas(found))))
+    return resource(found, "STACK")
 
 
 def registers(found):
     """The registers of a thread on an NVIDIA GPU."""
-    return int(re.search(r"Used (\d+) registers", said_by_ptxas(found))[1])
+    return resource(found, "REG")
 
 
-def said_by_ptxas(found):
-    with tempfile.TemporaryDirectory() as folder:
-        (pathlib.Path(folder) / "kernel.ptx").write_text(found.asm["ptx"])
-        command = [PTXAS, "-v", "--gpu-name", "sm_90a", "kernel.ptx", "-o", "kernel.cubin"]
-        return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stderr
+def resource(found, name):
+    """What a thread of a kernel for NVIDIA takes of ``name``, from the binary that Triton has made."""
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(found.asm["cubin"])
+        file.flush()
+        said = subprocess.run(
+            [CUOBJDUMP, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True
+        )
+    return int(re.search(rf"\b{name}:(\d+)", said.stdout)[1])

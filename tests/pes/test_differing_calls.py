@@ -25,7 +25,7 @@ def last_differs(me, npes, usual, odd):
 
 def said(npes, usual, odd):
     """The part of the message that tells both calls, with their PEs in order."""
-    usual, odd = (f"{re.escape(words)}( in GPU memory)?" for words in (usual, odd))
+    usual, odd = (re.escape(words).replace("elements", "elements( in GPU memory)?") for words in (usual, odd))
     return f"got {usual} on PEs? 0.* and {odd} on PE {npes - 1}; wants the same on all PEs of TEAM_WORLD$"
 
 
