@@ -123,7 +123,7 @@ def test_strides_that_differ_are_refused_on_all_pes(me, npes):
 @pytest.mark.parametrize("make", [shmem.zeros, shmem.malloc, lambda size: shmem.align(128, size)])
 def test_allocations_of_different_sizes_are_refused_on_all_pes_and_leave_the_heap_as_it_was(make, me, npes):
     before = live()
-    text = r"(zeros|malloc|align): PE \d+: size: got 100 \w+ elements at heap offset \d+ on .* and 200 \w+ elements .*; wants the same"
+    text = r"(zeros|malloc|align): PE \d+: size: got 100 \w+ elements( in GPU memory)? at heap offset \d+ on .* and 200 \w+ elements .*; wants the same"
     refused_by_all(shmem.OutOfRangeError, text, lambda: make(last_differs(me, npes, 100, 200)))
     assert live() == before
     word = shmem.zeros(1)  # at one offset on all
