@@ -78,6 +78,7 @@ from pyshmem.device.collectives.tiles import all_gather, all_reduce, all_to_all,
 from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
 from pyshmem.device.ordering import barrier_all, barrier_all_grid, fence, pe_quiet, quiet, sync_all
 from pyshmem.device.partitioned import (
+    MeshPartition,
     Partition,
     atomic_add_at,
     global_index,
@@ -85,6 +86,7 @@ from pyshmem.device.partitioned import (
     load_tile,
     local_index,
     locate,
+    my_place,
     n_local,
     owner,
     store_at,

@@ -5,6 +5,7 @@ pyshmem.device says what their fields are.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -15,7 +16,7 @@ from pyshmem.device.arch.fields import encoded, encoded_distance
 from pyshmem.device.arch.targets import DIRECT, FAR, TARGETS
 from pyshmem.device.collectives.scratch import divide, head_bytes
 from pyshmem.device.context import DeviceContext
-from pyshmem.device.partitioned import Partition
+from pyshmem.device.partitioned import MESH, NONE, MeshPartition, Partition
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime import areas, interpreter
 from pyshmem.runtime.arguments import require_init, symmetric_array
@@ -52,16 +53,31 @@ def is_compiled_far(ctx: DeviceContext) -> bool:
     return bool(ctx.reach.value == FAR and ctx.where.value != TARGETS.index("interpreter"))
 
 
-def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition:
-    """The partition of a PartitionedTensor. Errors: ArgumentError; device_context's."""
+def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition | MeshPartition:
+    """The partition of a PartitionedTensor. Errors: device_context's."""
     layout = tensor.layout
-    if len(tensor.shape) > 2 or layout.dim is None or len(layout.mesh) > 1:
-        wants = "a tensor of one or two dimensions, of which one is distributed over a mesh of one axis"
-        refuse(ArgumentError, "partition", "layout", repr(tensor), wants)
     rows, cols = (*tensor.shape, 1)[:2]
-    pitch = shard.shape[1] if shard.dim() == 2 else 1
+    pitches = tuple(math.prod(layout.room[dim + 1 :]) for dim in range(len(tensor.shape)))
     ctx = device_context(tensor.team, heaps[shard.device.type].device)
-    return Partition(ctx, shard, rows, cols, layout.cuts[layout.dim].block, pitch, tl.constexpr(layout.dim))
+    if layout.dim is not None and len(layout.mesh) == 1 and len(tensor.shape) <= 2:
+        return Partition(ctx, shard, rows, cols, layout.cuts[layout.dim].block, pitches[0], tl.constexpr(layout.dim))
+    own = zip(layout.dims, layout.place_of(tensor.team.me), layout.steps, strict=True)
+    axes = [layout.dims.index(dim) if dim in layout.dims else None for dim in range(len(tensor.shape))]
+    return MeshPartition(
+        ctx,
+        shard,
+        rows,
+        cols,
+        pitches[0],
+        dim=MESH,
+        only=NONE if layout.dim is None else tl.constexpr(layout.dim),
+        copy=encoded(sum(place * step for dim, place, step in own if dim is None)),
+        shape=tensor.shape,
+        blocks=tuple(cut.block for cut in layout.cuts),
+        members=tuple(cut.n_pes for cut in layout.cuts),
+        steps=tuple(1 if axis is None else layout.steps[axis] for axis in axes),
+        pitches=pitches,
+    )
 
 
 def _given(heap: Heap, group: Team, scratch: Any) -> tuple[int, int]:

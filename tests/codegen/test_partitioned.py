@@ -8,7 +8,8 @@ import torch
 import triton
 import triton.language as tl
 from compiling import TARGETS, array, cache_key, compile, context, instructions, places, specialise
-from pyshmem.device.partitioned import Partition
+from pyshmem.device.arch.fields import encoded
+from pyshmem.device.partitioned import MESH, NONE, MeshPartition, Partition
 from test_compiles import kernel_of, refuse_spills
 from test_widths import LOAD, STORE, WIDE, vendor
 from triton.compiler.errors import CompilationError
@@ -57,11 +58,23 @@ def partition(target, me=0, dtype=F32, dim=0, block=64, by_table=False, n_pes=4,
     return Partition(context(target, me, n_pes, by_table), array(dtype), *shape, block, pitch, tl.constexpr(dim))
 
 
+def mesh_partition(target, me=0, dtype=F32, block=64, by_table=False, shape=(1024, 512)):
+    """The partition on PE ``me`` of a mesh of 2 x 2."""
+    room = tuple(-(-extent // (2 * block)) * block for extent in shape)
+    return MeshPartition(
+        context(target, me, 4, by_table), array(dtype), *shape, room[1], MESH, NONE, encoded(0), shape, (block,) * 2, (2, 2),
+        (2, 1), (room[1], 1),
+    )  # fmt: skip
+
+
 @functools.cache
 def listing(kernel, target, *args, **how):
-    """Its instructions; "part" stands for a partition made as ``how`` says, a dtype for an array."""
-    made = {"part": lambda: partition(target, **how)}
-    args = [made[each]() if each == "part" else array(each) if isinstance(each, torch.dtype) else each for each in args]
+    """Its instructions; "part" and "mesh" stand for partitions made as ``how`` says, a dtype for an array."""
+    made = {"part": lambda: partition(target, **how), "mesh": lambda: mesh_partition(target, **how)}
+    args = [
+        made[each]() if isinstance(each, str) else array(each) if isinstance(each, torch.dtype) else each
+        for each in args
+    ]
     return compiled(kernel, target, *args)
 
 
@@ -90,6 +103,23 @@ def narrow(lines, target):
 def test_elements_by_their_place_are_moved_16_bytes_an_access(kernel, dim, by_table, target):
     """Owners may differ from lane to lane there; in rows that are whole multiples of 16 elements."""
     assert not narrow(listing(kernel, target, "part", "part", 32, 64, dim=dim, by_table=by_table, dtype=F16), target)
+
+
+@triton.jit
+def copy_tile_across(source, dest, BM: tl.constexpr, BN: tl.constexpr):
+    row, col = tl.program_id(0) * BM, tl.program_id(1) * BN
+    dev.store_tile(dest, row, col, dev.load_tile(source, row, col, BM, BN, across=True), across=True)
+
+
+@pytest.mark.parametrize("by_table", [False, True])
+@pytest.mark.parametrize("kernel", [copy_at, copy_tile, copy_tile_across], ids=lambda kernel: kernel.fn.__name__)
+def test_elements_and_tiles_of_a_mesh_are_moved_16_bytes_an_access(kernel, by_table, target):
+    assert not narrow(listing(kernel, target, "mesh", "mesh", 32, 64, by_table=by_table, dtype=F16), target)
+
+
+def test_one_binary_serves_all_pes_of_a_mesh(target):
+    keys = {cache_key(copy_tile, target, [*[mesh_partition(target, me)] * 2, 32, 64]) for me in range(4)}
+    assert len(keys) == 1
 
 
 def test_one_look_up_serves_a_tile_of_ones_own(target):
@@ -173,7 +203,7 @@ WANTED = "the partition of a PartitionedTensor, as the first argument"
 REFUSED = [
     (no_partition, f"load_at: PE ?: part: got a pointer to fp32; wants {WANTED}"),
     (a_context, f"load_tile: PE ?: part: got a tuple; wants {WANTED}"),
-    (float_row, "store_at: PE ?: rows: got 1.5; wants an integer"),
+    (float_row, "store_at: PE ?: rows: got a value of fp32; wants an integer"),
     (block_of_rows, "load_tile: PE ?: row: got a block of int32; wants one number"),
     (value_of_one_dimension, "store_tile: PE ?: value: got a block of fp32; wants a block of two dimensions"),
     (float_to_integer, "store_at: PE ?: value: got a value of fp32; wants an integer, for a pointer to int32"),

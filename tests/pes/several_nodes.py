@@ -12,7 +12,7 @@ import pyshmem as shmem
 
 # Nothing in these files works between nodes; a kernel of address_tables would access memory that is not there.
 OF_TILES = (
-    "address_tables", "device_partitioned", "device_tile_kinds", "device_tiles", "irregular_triangles",
+    "address_tables", "device_meshes", "device_partitioned", "device_tile_kinds", "device_tiles", "irregular_triangles",
     "models_in_turn", "ops", "ops_few_rows", "ops_plans", "ops_scaled", "ops_selection", "training",
 )  # fmt: skip
 # In these files a test that is refused by name, on all PEs, counts as skipped. In all others it fails.

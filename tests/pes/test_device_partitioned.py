@@ -310,15 +310,15 @@ def test_a_tile_of_two_blocks_is_refused_and_nothing_is_written(me):
     tensor = made(((14, 7), 0, 6), 1)
     columns = made(((7, 14), 1, 6), 1)
     for how in ("load", "store"):
-        words = rf"{how}_tile: PE {me}: row: got a tile of 4 to 7; wants one inside a block of 6, .*"
+        words = rf"{how}_tile: PE {me}: row: got a tile of 4 to 7; wants one inside a block of 6, which one PE has; or across"
         refused(shmem.ArgumentError, words, bad_tile, tensor.partition, 4, 0, how)
-        words = rf"{how}_tile: PE {me}: col: got a tile of 10 to 13; wants one inside a block of 6, .*"
+        words = rf"{how}_tile: PE {me}: col: got a tile of 10 to 13; wants one inside a block of 6, which one PE has; or across"
         refused(shmem.ArgumentError, words, bad_tile, columns.partition, 0, 10, how)
         words = rf"{how}_tile: PE {me}: row: got -1; wants 0 or more"
         refused(shmem.OutOfRangeError, words, bad_tile, tensor.partition, -1, 0, how)
     refused(
         shmem.ArgumentError,
-        rf"store_tile: PE {me}: value: got a block of fp32; wants .* two .*",
+        rf"store_tile: PE {me}: value: got a block of fp32; wants a block of two dimensions",
         bad_tile,
         tensor.partition,
         0,

@@ -134,6 +134,38 @@ def wanted_partition() -> str:
 
 
 @triton.constexpr_function
+def fault_of_dimension(dim: object, dimensions: int, only: int) -> str | None:
+    """Return the description of a valid dimension of a partition, or None if ``dim`` is one. only: negative for several."""
+    if dim is None:
+        return f"a dimension from 0 to {dimensions - 1}: not one is distributed here" if only < 0 else None
+    valid = isinstance(dim, int) and not isinstance(dim, bool) and 0 <= dim < dimensions
+    return None if valid else f"a dimension from 0 to {dimensions - 1}"
+
+
+@triton.constexpr_function
+def counts_of(dimensions: int) -> tuple[int, ...]:
+    """Return how many indices name an element of a partition. A tensor of one dimension has one column, too."""
+    return (1, 2) if dimensions <= 2 else (dimensions,)
+
+
+@triton.constexpr_function
+def names_of(count: int) -> tuple[str, ...]:
+    """Return the names of the indices of an element in errors."""
+    return ("rows", "cols") if count == 2 else tuple(f"rows[{place}]" for place in range(count))
+
+
+@triton.constexpr_function
+def tile_names_of(count: int) -> tuple[str, ...]:
+    """Return the names of the first indices of a tile in errors."""
+    return ("row", "col") if count == 2 else tuple(f"row[{place}]" for place in range(count))
+
+
+@triton.constexpr_function
+def wanted_block(dimensions: int) -> str:
+    return f"a block of {('one', 'two', 'three', 'four')[dimensions - 1]} dimension{'s' * (dimensions > 1)}"
+
+
+@triton.constexpr_function
 def wanted_combined(op: str, element: tl.dtype) -> str | None:
     """Return the description of valid elements if an operator or scan is not defined for these, or None."""
     if is_combined(op, element):

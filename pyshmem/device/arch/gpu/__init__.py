@@ -31,13 +31,14 @@ from pyshmem.device.arch.gpu.instructions import threads
 from pyshmem.device.arch.gpu.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.gpu.ordering import fence, join
 from pyshmem.device.arch.gpu.partition_checks import (
+    check_dimension,
     check_index,
     check_member,
     check_number,
     check_partition,
     check_places,
-    check_plane,
     check_tile_place,
+    check_value_of_tile,
 )
 from pyshmem.device.arch.gpu.reaching import (
     add_signal,

@@ -41,13 +41,14 @@ from pyshmem.device.arch.interpreter.copies import (
 from pyshmem.device.arch.interpreter.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.interpreter.ordering import fence, join, quiet
 from pyshmem.device.arch.interpreter.partition_checks import (
+    check_dimension,
     check_index,
     check_member,
     check_number,
     check_partition,
     check_places,
-    check_plane,
     check_tile_place,
+    check_value_of_tile,
 )
 from pyshmem.device.arch.interpreter.signals import add_signal, set_signal
 from pyshmem.device.arch.interpreter.team_flags import (

@@ -10,7 +10,14 @@ import triton.language as tl
 from pyshmem.device.arch.interpreter.checks import check_context, check_members, integers
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, decoded, number
-from pyshmem.device.arch.rules import wanted_partition
+from pyshmem.device.arch.rules import (
+    counts_of,
+    fault_of_dimension,
+    names_of,
+    tile_names_of,
+    wanted_block,
+    wanted_partition,
+)
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError
 
 
@@ -20,30 +27,45 @@ def check_partition(part: Any, routine: str) -> None:
     check_context(part.ctx, routine)
 
 
-def check_index(part: Any, routine: str, index: Any, mask: Any) -> None:
-    """Check an index of the partitioned dimension: it must lie in the tensor. Errors: ArgumentError, OutOfRangeError."""
+def check_dimension(part: Any, routine: str, dim: Any) -> None:
+    """Errors: ArgumentError if ``dim`` is no dimension, or None where not one is distributed."""
     check_partition(part, routine)
-    _check_range(
-        routine, "index", _chosen(integers(routine, "index", index), mask), _extent(part), "of the whole tensor"
-    )
+    dim = None if dim is None else number(dim)
+    fault = fault_of_dimension(dim, len(_shape(part)), int(number(getattr(part, "only", 0))))
+    if fault:
+        refuse_call(ArgumentError, routine, "dim", describe(dim), fault)
 
 
-def check_member(part: Any, routine: str, pe: Any) -> None:
-    """Errors: ArgumentError if ``pe`` is no integer; OutOfRangeError if it is no PE of the partition's team."""
-    check_partition(part, routine)
-    check_members(part.ctx, routine, integers(routine, "pe", pe))
+def check_index(part: Any, routine: str, index: Any, mask: Any, dim: Any) -> None:
+    """Check an index of a dimension: it must lie in the tensor. Errors: ArgumentError, OutOfRangeError."""
+    check_dimension(part, routine, dim)
+    extent, _, _ = _cut(part, dim)
+    _check_range(routine, "index", _chosen(integers(routine, "index", index), mask), extent, "of the whole tensor")
 
 
-def check_number(part: Any, routine: str, row: Any, pe: Any, mask: Any) -> None:
-    """Check a row or column of ``pe``: the PE must have it. Errors: ArgumentError, OutOfRangeError."""
-    check_partition(part, routine)
+def check_member(part: Any, routine: str, pe: Any, dim: Any) -> None:
+    """Errors: ArgumentError if ``pe`` is no integer; OutOfRangeError if it is no owner of the dimension's indices."""
+    check_dimension(part, routine, dim)
+    _check_owners(part, routine, integers(routine, "pe", pe), dim)
+
+
+def check_number(part: Any, routine: str, row: Any, pe: Any, mask: Any, dim: Any) -> None:
+    """Check a number of an index of ``pe``: the PE must have it. Errors: ArgumentError, OutOfRangeError."""
+    check_dimension(part, routine, dim)
     rows, pes = np.broadcast_arrays(integers(routine, "number", row), integers(routine, "pe", pe))
     rows, pes = _chosen(rows, mask), _chosen(pes, mask)
-    check_members(part.ctx, routine, pes)
-    block, members = number(part.block), decoded(number(part.ctx.n_pes))
-    rounds, rest = divmod(_extent(part), block * members)
+    _check_owners(part, routine, pes, dim)
+    extent, block, members = _cut(part, dim)
+    rounds, rest = divmod(extent, block * members)
     most = rounds * block + np.clip(rest - pes * block, 0, block)
     _check_range(routine, "number", rows, most, "of those that pe has")
+
+
+def _check_owners(part: Any, routine: str, owners: Any, dim: Any) -> None:
+    if hasattr(part, "members"):
+        _check_range(routine, "pe", owners, _cut(part, dim)[2], "along the axis of the dimension")
+    else:
+        check_members(part.ctx, routine, owners)
 
 
 def _chosen(indices: Any, mask: Any) -> Any:
@@ -54,9 +76,20 @@ def _chosen(indices: Any, mask: Any) -> Any:
     return indices[chosen]
 
 
-def _extent(part: Any) -> int:
-    """Return the extent of the partitioned dimension."""
-    return int(number(part.cols if number(part.dim) else part.rows))
+def _shape(part: Any) -> list[int]:
+    """Return the extents of the tensor; a tensor of one dimension has one column."""
+    return [int(number(extent)) for extent in getattr(part, "shape", (part.rows, part.cols))]
+
+
+def _cut(part: Any, dim: Any) -> tuple[int, int, int]:
+    """Return (extent, block, PEs along the axis) of a dimension; None is the one that is distributed."""
+    only = int(number(getattr(part, "only", part.dim)))
+    place, shape = only if dim is None else int(number(dim)), _shape(part)
+    if hasattr(part, "members"):
+        return shape[place], int(number(part.blocks[place])), int(number(part.members[place]))
+    if place == only:
+        return shape[place], int(number(part.block)), decoded(number(part.ctx.n_pes))
+    return shape[place], max(shape[place], 1), 1
 
 
 def _check_range(routine: str, argument: str, indices: Any, most: Any, of: str) -> None:
@@ -67,35 +100,53 @@ def _check_range(routine: str, argument: str, indices: Any, most: Any, of: str) 
         refuse_call(OutOfRangeError, routine, argument, str(index), f"one from 0 to {bound - 1} {of}")
 
 
-def check_places(part: Any, routine: str, rows: Any, cols: Any, mask: Any = None) -> None:
+def check_places(part: Any, routine: str, at: Any, mask: Any = None) -> None:
     """Check that all unmasked elements lie in the tensor. Errors: ArgumentError, OutOfRangeError."""
     check_partition(part, routine)
-    lanes = [integers(routine, "rows", rows), integers(routine, "cols", cols), array(True if mask is None else mask)]
+    shape = _check_count(part, routine, at)
+    names = names_of(len(at))
+    lanes = [integers(routine, name, each) for name, each in zip(names, at, strict=True)]
     try:
-        *places, chosen = np.broadcast_arrays(*lanes)
+        *places, chosen = np.broadcast_arrays(*lanes, array(True if mask is None else mask))
     except ValueError:
-        shapes = ", ".join(str(each.shape) for each in lanes)
-        refuse_call(ArgumentError, routine, "rows", f"shapes {shapes}", "rows, cols and mask that broadcast")
-    for name, indices, extent in zip(("rows", "cols"), places, (part.rows, part.cols), strict=True):
-        _check_range(routine, name, indices[chosen.astype(bool)], number(extent), "of the whole tensor")
+        shapes = ", ".join(str(each.shape) for each in [*lanes, array(True if mask is None else mask)])
+        refuse_call(ArgumentError, routine, names[0], f"shapes {shapes}", "indices and a mask that broadcast")
+    for name, indices, extent in zip(names, places, shape, strict=False):
+        _check_range(routine, name, indices[chosen.astype(bool)], extent, "of the whole tensor")
 
 
-def check_tile_place(part: Any, routine: str, row: Any, col: Any, BM: int, BN: int) -> None:
-    """Check a tile: its part inside the tensor must lie in one block. Errors: ArgumentError, OutOfRangeError."""
+def _check_count(part: Any, routine: str, at: Any) -> list[int]:
+    """Return the shape of the tensor. Errors: ArgumentError unless there is an index for each dimension."""
+    shape = _shape(part)
+    if len(at) not in counts_of(len(shape)):
+        refuse_call(ArgumentError, routine, "rows", f"{len(at)} indices", f"a tuple of {len(shape)}")
+    return shape if len(at) <= len(shape) else [*shape, 1]
+
+
+def check_tile_place(part: Any, routine: str, at: Any, extents: Any, across: Any) -> None:
+    """Check a tile: without ``across``, its part inside the tensor must lie in one block.
+
+    Errors: ArgumentError, OutOfRangeError.
+    """
     check_partition(part, routine)
-    for name, first in (("row", row), ("col", col)):
+    shape = _check_count(part, routine, at)
+    if len(extents) != len(at):
+        wants = f"an extent for each of {len(at)} dimensions"
+        refuse_call(ArgumentError, routine, "col", f"{len(extents)} extents", wants)
+    for dim, (name, first) in enumerate(zip(tile_names_of(len(at)), at, strict=True)):
         if integers(routine, name, first).size != 1 or (isinstance(first, tl.tensor) and first.type.is_block()):
             refuse_call(ArgumentError, routine, name, describe(first), "one number")
         if number(first) < 0:
             refuse_call(OutOfRangeError, routine, name, str(number(first)), "0 or more")
-    name, first, count, extent = ("col", col, BN, part.cols) if number(part.dim) else ("row", row, BM, part.rows)
-    start, block = number(first), number(part.block)
-    last = min(start + number(count), number(extent)) - 1
-    if start <= last and start // block != last // block:
-        got = f"a tile of {start} to {last}"
-        refuse_call(ArgumentError, routine, name, got, f"one inside a block of {block}, which one PE has; or *_at")
+        start, last = number(first), min(number(first) + number(extents[dim]), shape[dim]) - 1
+        _, block, _ = _cut(part, dim) if dim < len(_shape(part)) else (1, 1, 1)
+        if not across and start <= last and start // block != last // block:
+            got = f"a tile of {start} to {last}"
+            refuse_call(
+                ArgumentError, routine, name, got, f"one inside a block of {block}, which one PE has; or across"
+            )
 
 
-def check_plane(routine: str, value: Any) -> None:
-    if not isinstance(value, tl.tensor) or len(value.shape) != 2:
-        refuse_call(ArgumentError, routine, "value", describe(value), "a block of two dimensions")
+def check_value_of_tile(routine: str, value: Any, at: Any) -> None:
+    if not isinstance(value, tl.tensor) or len(value.shape) != len(at):
+        refuse_call(ArgumentError, routine, "value", describe(value), wanted_block(len(at)))
