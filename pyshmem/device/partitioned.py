@@ -66,7 +66,10 @@ class Partition(NamedTuple):
 
 
 class MeshPartition(NamedTuple):
-    """The same of a tensor over several axes of PEs, or of more dimensions; the tuples have one entry for each dimension."""
+    """The same of a tensor over several axes of PEs, or of more dimensions; the tuples have one entry for each dimension.
+
+    Their numbers are encoded by mesh_field: Triton 3.6 loses the 1s of inner tuples, as constants, in branches and loops.
+    """
 
     ctx: DeviceContext
     data: torch.Tensor
@@ -303,7 +306,7 @@ def my_place(part, dim: tl.constexpr = None):
         return my_pe(part.ctx) if dim is None or dim == part.dim else my_pe(part.ctx) * 0
     else:
         number: tl.constexpr = part.only if dim is None else dim
-        return my_pe(part.ctx) // part.steps[number] % part.members[number]
+        return my_pe(part.ctx) // plain(part.steps[number]) % plain(part.members[number])
 
 
 # ---- where elements are ----
@@ -324,7 +327,7 @@ def cut_of(part, dim: tl.constexpr):
     """(block, PEs along the axis) of a dimension; None is the one that is cut."""
     if part.dim < 0:
         number: tl.constexpr = part.only if dim is None else dim
-        return unsigned(part.blocks[number]), unsigned(part.members[number])
+        return unsigned(plain(part.blocks[number])), unsigned(plain(part.members[number]))
     elif dim is None or dim == part.dim:
         return unsigned(part.block), unsigned(n_pes(part.ctx))
     else:
@@ -336,11 +339,30 @@ def extent_of(part, dim: tl.constexpr):
     """The extent of a dimension; None is the one that is cut."""
     if part.dim < 0:
         number: tl.constexpr = part.only if dim is None else dim
-        return wide(part.shape[number])
+        return wide(plain(part.shape[number]))
     elif dim is None:
         return wide(part.rows if part.dim == 0 else part.cols)
     else:
         return wide(part.rows if dim == 0 else part.cols)
+
+
+@jit
+def pitch_of(part, dim: tl.constexpr):
+    """Elements from one index of a part to the next: of the last dimension 1, which the compiler must see."""
+    if dim == len(part.shape) - 1:
+        return 1
+    else:
+        return plain(part.pitches[dim])
+
+
+@jit
+def plain(field):
+    """The number in a field of a mesh."""
+    number = tl.cast(0, tl.int32) + field
+    if number.dtype.primitive_bitwidth == 64:
+        return number - 4611686018427387904
+    else:
+        return number - 1073741824
 
 
 @jit
@@ -349,9 +371,9 @@ def place(part, at):
     if part.dim < 0:
         offset, pe = tl.cast(0, tl.int64), decoded(part.copy)
         for dim in tl.static_range(len(part.shape)):
-            there, number = cut(at[dim], part.blocks[dim], part.members[dim])
-            offset += number * part.pitches[dim]
-            pe += there * part.steps[dim]
+            there, number = cut(at[dim], plain(part.blocks[dim]), plain(part.members[dim]))
+            offset += number * pitch_of(part, dim)
+            pe += there * plain(part.steps[dim])
         return part.data + offset, pe
     elif part.dim == 0:
         pe, row = cut(at[0], part.block, n_pes(part.ctx))
@@ -367,7 +389,7 @@ def place_of_tile(part, first, extents):
     start, pe = place(part, first)
     if part.dim < 0:
         for dim in tl.static_range(len(extents)):
-            start += wide(along(extents, dim)) * part.pitches[dim]
+            start += wide(along(extents, dim)) * pitch_of(part, dim)
         return start, pe
     elif len(extents) == 1:
         return start + wide(tl.arange(0, extents[0])) * part.pitch, pe
@@ -405,10 +427,20 @@ def inside(part, first, extents):
 @jit
 def indices_of(first, extents):
     """The indices of the elements of a tile: a tuple of blocks that broadcast against each other."""
-    at = (first[0] + along(extents, 0),)
-    for dim in tl.static_range(1, len(extents)):
-        at = at + (first[dim] + along(extents, dim),)
-    return at
+    if len(extents) == 1:
+        return (index_along(first, extents, 0),)
+    elif len(extents) == 2:
+        return index_along(first, extents, 0), index_along(first, extents, 1)
+    elif len(extents) == 3:
+        return index_along(first, extents, 0), index_along(first, extents, 1), index_along(first, extents, 2)
+    else:
+        row, col = index_along(first, extents, 0), index_along(first, extents, 1)
+        return row, col, index_along(first, extents, 2), index_along(first, extents, 3)
+
+
+@jit
+def index_along(first, extents, dim: tl.constexpr):
+    return first[dim] + along(extents, dim)
 
 
 @jit

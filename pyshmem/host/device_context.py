@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import triton.language as tl
 
-from pyshmem.device.arch.fields import encoded, encoded_distance
+from pyshmem.device.arch.fields import encoded, encoded_distance, mesh_field
 from pyshmem.device.arch.targets import DIRECT, FAR, TARGETS
 from pyshmem.device.collectives.scratch import divide, head_bytes
 from pyshmem.device.context import DeviceContext
@@ -72,11 +72,11 @@ def describe_partition(tensor: Any, shard: torch.Tensor) -> Partition | MeshPart
         dim=MESH,
         only=NONE if layout.dim is None else tl.constexpr(layout.dim),
         copy=encoded(sum(place * step for dim, place, step in own if dim is None)),
-        shape=tensor.shape,
-        blocks=tuple(cut.block for cut in layout.cuts),
-        members=tuple(cut.n_pes for cut in layout.cuts),
-        steps=tuple(1 if axis is None else layout.steps[axis] for axis in axes),
-        pitches=pitches,
+        shape=tuple(map(mesh_field, tensor.shape)),
+        blocks=tuple(mesh_field(cut.block) for cut in layout.cuts),
+        members=tuple(mesh_field(cut.n_pes) for cut in layout.cuts),
+        steps=tuple(mesh_field(1 if axis is None else layout.steps[axis]) for axis in axes),
+        pitches=tuple(map(mesh_field, pitches)),
     )
 
 

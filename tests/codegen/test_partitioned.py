@@ -8,7 +8,7 @@ import torch
 import triton
 import triton.language as tl
 from compiling import TARGETS, array, cache_key, compile, context, instructions, places, specialise
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import encoded, mesh_field
 from pyshmem.device.partitioned import MESH, NONE, MeshPartition, Partition
 from test_compiles import kernel_of, refuse_spills
 from test_widths import LOAD, STORE, WIDE, vendor
@@ -62,8 +62,8 @@ def mesh_partition(target, me=0, dtype=F32, block=64, by_table=False, shape=(102
     """The partition on PE ``me`` of a mesh of 2 x 2."""
     room = tuple(-(-extent // (2 * block)) * block for extent in shape)
     return MeshPartition(
-        context(target, me, 4, by_table), array(dtype), *shape, room[1], MESH, NONE, encoded(0), shape, (block,) * 2, (2, 2),
-        (2, 1), (room[1], 1),
+        context(target, me, 4, by_table), array(dtype), *shape, room[1], MESH, NONE, encoded(0),
+        *(tuple(map(mesh_field, each)) for each in (shape, (block,) * 2, (2, 2), (2, 1), (room[1], 1))),
     )  # fmt: skip
 
 

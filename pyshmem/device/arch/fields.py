@@ -32,3 +32,13 @@ def encoded_distance(nbytes: int) -> int:
 def decoded_distance(field):
     """Return the number of bytes in a field."""
     return field - 4611686018427387904
+
+
+def mesh_field(number: int) -> int:
+    """Return the field for a number up to 2**61 that is never 1, has 32 bits if it can, and what divides it up to 16."""
+    return number + (1 << 30) if number < 1 << 30 else number + FAR
+
+
+def mesh_number(field):
+    """Return the number in a field that is known."""
+    return field - (1 << 30) if field < 1 << 31 else field - FAR

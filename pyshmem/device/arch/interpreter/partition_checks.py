@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
+from pyshmem.device.arch.fields import mesh_number
 from pyshmem.device.arch.interpreter.checks import check_context, check_members, integers
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, decoded, number
@@ -78,7 +79,9 @@ def _chosen(indices: Any, mask: Any) -> Any:
 
 def _shape(part: Any) -> list[int]:
     """Return the extents of the tensor; a tensor of one dimension has one column."""
-    return [int(number(extent)) for extent in getattr(part, "shape", (part.rows, part.cols))]
+    if hasattr(part, "shape"):
+        return [mesh_number(int(number(extent))) for extent in part.shape]
+    return [int(number(extent)) for extent in (part.rows, part.cols)]
 
 
 def _cut(part: Any, dim: Any) -> tuple[int, int, int]:
@@ -86,7 +89,7 @@ def _cut(part: Any, dim: Any) -> tuple[int, int, int]:
     only = int(number(getattr(part, "only", part.dim)))
     place, shape = only if dim is None else int(number(dim)), _shape(part)
     if hasattr(part, "members"):
-        return shape[place], int(number(part.blocks[place])), int(number(part.members[place]))
+        return shape[place], *(mesh_number(int(number(each[place]))) for each in (part.blocks, part.members))
     if place == only:
         return shape[place], int(number(part.block)), decoded(number(part.ctx.n_pes))
     return shape[place], max(shape[place], 1), 1
