@@ -23,7 +23,7 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.gpu.driver import DriverError
 from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.mapping import VmmMapping
+from pyshmem.runtime.gpu.mapping import EVEN_HIP, VmmMapping
 from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
 from pyshmem.runtime.window import Chunk, Handles, Pages, Window
@@ -179,6 +179,9 @@ def _require_alike(offers: list[_Offer], heap: Heap) -> None:
     if heap.far_deltas or not heap.stride:
         got = "PEs on other nodes" if heap.far_deltas else f"GPU memory that is shared by IPC: {gpu.choice.why}"
         refuse(UnreachableError, "register", "tensor", got, "PEs whose heaps are mapped in one range of addresses")
+    if heap is gpu and gpu.driver.vendor == "hip" and gpu.driver.version < EVEN_HIP:
+        got = f"HIP {gpu.driver.version}, in which all that a range holds has one size"
+        refuse(UnreachableError, "register", "tensor", got, f"ROCm 7.14; {_POOL}")
     _require_one("dtype", DtypeError, [name_of(offer.dtype) for offer in offers], "one dtype on all PEs")
     begins = [f"{offer.inside} bytes after the start of its memory" for offer in offers]
     wants = "a tensor that begins alike on all PEs: let them allocate alike, or register the storage that it lies in"

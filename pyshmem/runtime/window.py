@@ -82,7 +82,10 @@ class Handles:
 
     def map(self, address: int, chunk: Chunk) -> None:
         self._driver.map(address, chunk.nbytes, chunk.source)
-        self._driver.allow(address, chunk.nbytes)
+        with ExitStack() as undo:
+            undo.callback(self._driver.unmap, address, chunk.nbytes)
+            self._driver.allow(address, chunk.nbytes)
+            undo.pop_all()
 
 
 class Window:

@@ -322,6 +322,12 @@ static struct handle *live(struct handle *handle) {
     return handle >= handles && handle < handles + LIMIT && handle->fd && !handle->released ? handle : NULL;
 }
 
+static struct piece *piece_around(const char *address) {
+    for (int i = 0; i < LIMIT; i++)
+        if (pieces[i].base && inside(address, 1, pieces[i].base, pieces[i].size)) return &pieces[i];
+    return NULL;
+}
+
 static void drop(struct handle *handle) {
     if (!handle->released || handle->maps) return;
     close(handle->fd);
@@ -377,6 +383,29 @@ EXPORT(hipMemImportFromShareableHandle, (struct handle * *out, void *argument, i
     **out = (struct handle){
         .fd = own, .device = -1, .caller_fd = fd, .size = status.st_size - PAGE, .inode = status.st_ino};
     return 0;
+}
+
+/* A new handle of the memory that is mapped there. */
+EXPORT(hipMemRetainAllocationHandle, (struct handle * *out, const char *address), (out, address),
+       "address=%p handle=%p", (const void *)address, (void *)*out) {
+    struct piece *piece = piece_around(address);
+    int fd = piece ? fcntl(piece->handle->fd, F_DUPFD_CLOEXEC, 3) : -1;
+    if (fd < 0) return INVALID_VALUE;
+    *out = FREE_ROW(handles, fd);
+    **out = (struct handle){.fd = fd,
+                            .device = piece->handle->device,
+                            .caller_fd = -1,
+                            .size = piece->handle->size,
+                            .exportable = piece->handle->exportable};
+    return 0;
+}
+
+EXPORT(hipMemGetAddressRange, (char **base, size_t *size, const char *address), (base, size, address), "address=%p",
+       (const void *)address) {
+    struct piece *piece = piece_around(address);
+    if (!piece) return INVALID_VALUE;
+    *base = piece->base;
+    return *size = piece->size, 0;
 }
 
 /* The descriptor a handle was imported from must stay open until the memory is mapped and accessible. */

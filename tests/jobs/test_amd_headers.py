@@ -28,6 +28,8 @@ hipMemCreate(hipMemGenericAllocationHandle_t *, size_t, const hipMemAllocationPr
 hipMemRelease(hipMemGenericAllocationHandle_t)
 hipMemExportToShareableHandle(void *, hipMemGenericAllocationHandle_t, hipMemAllocationHandleType, unsigned long long)
 hipMemImportFromShareableHandle(hipMemGenericAllocationHandle_t *, void *, hipMemAllocationHandleType)
+hipMemRetainAllocationHandle(hipMemGenericAllocationHandle_t *, void *)
+hipMemGetAddressRange(hipDeviceptr_t *, size_t *, hipDeviceptr_t)
 hipMemMap(void *, size_t, size_t, hipMemGenericAllocationHandle_t, unsigned long long)
 hipMemUnmap(void *, size_t)
 hipMemSetAccess(void *, size_t, const hipMemAccessDesc *, size_t)

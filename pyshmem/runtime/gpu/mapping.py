@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # the first versions in which processes can share virtual memory; in which UNCACHED works
 _FIRST_HIP, FIRST_UNCACHED_HIP = 70000000, 71400000
-_EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
+EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
 # ROCm holds a file descriptor for each piece of each PE: no heap has more pieces, and each growth adds a quarter or more
 MOST_PIECES, _LEAST_GROWTH = 256, 4
 _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
@@ -82,7 +82,7 @@ class VmmMapping:
             with together(world):
                 granularity = driver.granularity(kind)
             granularity, cap = (max(world.allgather(number)) for number in (granularity, cap))
-            self._even = driver.vendor == "hip" and driver.version < _EVEN_HIP
+            self._even = driver.vendor == "hip" and driver.version < EVEN_HIP
             piece = min(max(_PIECE, cap // MOST_PIECES), cap)
             self.unit = _round_up(piece, granularity) if self._even else granularity
             self.stride = _round_up(cap, self.unit)
