@@ -88,6 +88,10 @@ class Word:
             return
         if value is None:
             del self.changes[index]
+            moved = self.dropped + index  # changes behind it have the number before theirs now
+            self.caught = {
+                agent: (first - (first > moved), end - (end > moved)) for agent, (first, end) in self.caught.items()
+            }
         else:
             self.changes[index].value = self.wrap(value)
         if index >= len(self.changes) - 1:
@@ -123,6 +127,8 @@ class Word:
                     return None
                 if under_way is None and self.wrap(change.operand) == value:
                     under_way = index
+            elif under_way is not None:
+                break  # before it the word held another value
         return [] if under_way is None else self._chain(under_way, agent, mine)
 
     def seen(self, holds: Callable[[int], bool], known: Callable[[Op], bool], agent: int = 0) -> list[Op] | None:

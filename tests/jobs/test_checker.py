@@ -159,11 +159,25 @@ def test_fetch_beside_a_compare_swap_that_has_not_returned(seen, acquired):
     assert word.found(seen, None) == acquired
 
 
+def test_fetch_takes_no_older_value_where_another_one_has_come_between():
+    """The swap has taken effect and not returned; the word held its value before, and then another one."""
+    assert word_after([("set", 9), ("set", 0), ("compare_swap", 9)]).found(9, None) == ["b", "c"]
+
+
 def test_a_fetching_operation_tells_the_value_of_the_word_again():
     word = word_after([("update", None), ("fetch_add", 1)])
     assert word.value is None
     word.settle(word.changes[1].op, word.result("fetch_add", 1, 4))
     assert word.value == 5 and word.found(5, None) == ["a", "b"]
+
+
+def test_a_swap_that_has_changed_nothing_hides_no_later_change():
+    """What an agent has caught stays what it was when a change before it turns out to be none."""
+    word = word_after([("compare_swap", 9), ("set", 1)])
+    assert word.found(1, None, 7) == ["b"]
+    word.settle("a", None)
+    word.change("c", "set", 0)
+    assert word.found(0, None, 7) == ["c"]
 
 
 @pytest.mark.parametrize("everything, counted", [(False, 1), (True, 2)])
