@@ -126,7 +126,9 @@ def elements(ctx, part, n, WARP: gl.constexpr):
     pointers, pe = dev.locate(part, row)
     dev.store(ctx, pointers, 1, pe)
     pe = dev.owner(part, n)
-    dev.store_at(part, dev.global_index(part, dev.local_index(part, n) + dev.n_local(part, pe), pe), 0, 1)
+    dev.store_at(
+        part, dev.global_index(part, dev.local_index(part, n) + dev.n_local(part, pe), dev.my_place(part)), 0, 1
+    )
 
 
 @gluon.jit

@@ -65,22 +65,22 @@ def check_count(part: object, routine: str, at: tl.tuple) -> None:
 
 
 @triton.constexpr_function
-def check_tile_place(part: object, routine: str, first: tl.tuple, extents: object, across: bool) -> None:
+def check_tile_place(part: object, routine: str, at: tl.tuple, extents: object, across: bool) -> None:
     check_partition(part, routine)
-    check_count(part, routine, first)
-    for name, value in zip(tile_names_of(len(first.values)), first.values, strict=True):
+    check_count(part, routine, at)
+    for name, value in zip(tile_names_of(len(at.values)), at.values, strict=True):
         check_integer(routine, name, value, "an integer")
         if isinstance(value, tl.tensor) and value.type.is_block():
             refuse_call(ArgumentError, routine, name, value, "one number")
-    if len(extents) != len(first.values):
-        wants = f"an extent for each of {len(first.values)} dimensions"
+    if len(extents) != len(at.values):
+        wants = f"an extent for each of {len(at.values)} dimensions"
         refuse_call(ArgumentError, routine, "col", f"{len(extents)} extents", wants)
 
 
 @triton.constexpr_function
-def check_value_of_tile(routine: str, value: object, first: tl.tuple) -> None:
-    if not isinstance(value, tl.tensor) or len(value.shape) != len(first.values):
-        refuse_call(ArgumentError, routine, "value", value, wanted_block(len(first.values)))
+def check_value_of_tile(routine: str, value: object, at: tl.tuple) -> None:
+    if not isinstance(value, tl.tensor) or len(value.shape) != len(at.values):
+        refuse_call(ArgumentError, routine, "value", value, wanted_block(len(at.values)))
 
 
 @triton.constexpr_function
