@@ -105,7 +105,7 @@ class Training(Together):
             return checked
 
         calls = self.accelerator.cut(8, 1)
-        ways: dict[str, Case | str] = {OURS: Case("send, recv", ours, check(ours), GRAPH, calls, 2, pes=2)}
+        ways: dict[str, Case | str] = {OURS: Case("send, recv", ours, check(ours), GRAPH, calls, 2, pes=(0, 1))}
         if self.rivals is None:
             return ways | {NCCL: self.reason}
         dist = self.rivals.dist
@@ -115,7 +115,7 @@ class Training(Together):
             for call in calls if self.me == 0 else reversed(calls):
                 call()
 
-        return ways | {NCCL: Case("dist.send, dist.recv", theirs, check(theirs), GRAPH, calls, 2, pes=2)}
+        return ways | {NCCL: Case("dist.send, dist.recv", theirs, check(theirs), GRAPH, calls, 2, pes=(0, 1))}
 
     def _averaged(self, model: torch.nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
         """Some gradients averaged over all PEs, on the host's way."""
