@@ -8,7 +8,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "mutants"))
 from mutants import MUTANTS
-from run import BIN, command_of, place_of, pattern_of
+from run import ROOT, command_of, place_of, pattern_of
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -16,7 +16,7 @@ def test_every_mutant_applies_once_and_names_tests_that_there_are(mutant):
     path, text = place_of(mutant)
     assert text != path.read_text()
     command, _ = command_of(mutant.tests)
-    names = re.findall(r"def (test_\w+)", (BIN.parents[1] / command[-1]).read_text())
+    names = re.findall(r"def (test_\w+)", (ROOT / command[-1]).read_text())
     words = command[command.index("-k") + 1].split(" and ")
     assert any(all(word in name for word in words) for name in names)
 
