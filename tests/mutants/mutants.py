@@ -302,6 +302,7 @@ MUTANTS = [
     Mutant("amd-flag-without-a-release", _OPS, "self._near.publish(self._near.use_stream())", "pass", "jobs amd_queues flags_of_chunks"),
     Mutant("amd-copies-by-kernels-beside-products", _OPS, "if not machine().copies:", "if False:",
            "2 ops_selection copy_engines_only"),
+    Mutant("library-of-8-bit-floats-never", _OPS, "or _outweighed(problem)", "", "2 ops_selection not_slower"),
     Mutant("amd-chiplets-of-mi300x-everywhere", "pyshmem/runtime/gpu/*.py",
            'return self._number("attribute", _CHIPLETS, self.device) if self.vendor == "hip" else 1', "return 8",
            "jobs amd_driver number_of_chiplets"),

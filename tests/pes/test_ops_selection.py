@@ -11,7 +11,7 @@ from pyshmem.ops.machine import Machine
 from pyshmem.ops.gemm.problem import problem_of
 from support import here
 
-BF16 = torch.bfloat16
+BF16, FP8 = torch.bfloat16, torch.float8_e4m3fn
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
 
@@ -40,6 +40,11 @@ CHOICES = [  # operator, split, shape of a, columns of b, type, the schedule and
     ("gemm_all_reduce", "rows", (16, 128), 8192, torch.float32, "bulk_synchronous", "too small"),
     ("gemm_all_gather", "columns", (4096, 512), 4096, BF16, "fused", "columns"),
     ("gemm_all_gather", "columns", (4096, 513), 4096, BF16, "bulk_synchronous", "multiples of 16"),
+    ("gemm_all_reduce", "rows", (4096, 16384), 4096, FP8, "bulk_synchronous", "8-bit"),
+    ("gemm_all_reduce", "rows", (4096, 16384), 4096, torch.float8_e5m2, "fused", "fastest"),
+    ("gemm_all_reduce", "rows", (4096, 2048), 4096, FP8, "fused", "fastest"),
+    ("gemm_all_gather", "columns", (4096, 32768), 4096, FP8, "bulk_synchronous", "8-bit"),
+    ("gemm_all_gather", "columns", (4096, 4096), 4096, FP8, "fused", "columns"),
     ("gemm_all_gather", "rows", (4096, 512), 4096, BF16, "fused", "as long as the product"),
     ("gemm_all_gather", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
     ("all_gather_gemm", "rows", (4096, 513), 4096, BF16, "copy_engine", "fastest"),
@@ -68,7 +73,8 @@ def test_auto_takes_copy_engines_only_where_copies_are_theirs(copies, schedule, 
 
 
 def chosen(operator, split, a, b):
-    problem = problem_of(operator, a, b, None, split, {})
+    scales = (torch.ones(1, device=here()), torch.ones(1, device=here())) if a.dtype.itemsize == 1 else ()
+    problem = problem_of(operator, a, b, None, split, {}, scales)
     return selection.choose(problem._replace(aligned=on_all(operator, shmem.TEAM_WORLD, problem.aligned)))
 
 

@@ -32,15 +32,24 @@ def multiply(
 
 
 def lacks(problem: Problem) -> str:
-    """Return why the library cannot make the products of a problem; "" if it can."""
-    if problem.options.epilogue is not None:
-        return "it has no epilogues"
+    """Return why the library cannot make the products of a problem on this PE; "" if it can."""
+    if why := lacks_kind(problem):
+        return why
     if problem.scaling == NONE:
         return ""
     if not (problem.a.along and problem.b.along and problem.a.aligned and problem.b.aligned):
         return "of 8-bit floats it takes contiguous rows of a and columns of b, at multiples of 16 bytes"
     if problem.n % 16 or problem.k % 16 or problem.k < SHORTEST or min(problem.m, problem.M // problem.n_pes) < 1:
         return "of 8-bit floats it takes N and K that are multiples of 16, K from 32 on"
+    return ""
+
+
+def lacks_kind(problem: Problem) -> str:
+    """Return why the library has no such products, the same on all PEs; "" if it has."""
+    if problem.options.epilogue is not None:
+        return "it has no epilogues"
+    if problem.scaling == NONE:
+        return ""
     if {problem.a.dtype, problem.b.dtype} <= {torch.float8_e5m2, torch.float8_e5m2fnuz}:
         return f"it multiplies no two matrices of {problem.a.dtype}"
     if problem.scaling == LINES and problem.dtype is not torch.bfloat16:

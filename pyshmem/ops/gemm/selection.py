@@ -8,7 +8,7 @@ import torch
 
 from pyshmem.ops.gemm import few_rows
 from pyshmem.ops.gemm.configurations import configuration
-from pyshmem.ops.gemm.library import lacks
+from pyshmem.ops.gemm.library import lacks, lacks_kind
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE
@@ -35,6 +35,7 @@ LEAST_TILES = 1.5  # of a program, for the fused kernels
 # Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
 UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
 OLDEST_FOR_AMD = (3, 7)
+LEAST_K = 10000  # of products of 8-bit floats, for each peer: measured on two H100s, results of 2 bytes
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
 # of AMD GPUs, of bfloat16: floating-point operations and bytes to one peer a second, and peers at this rate at once. None is
 # measured here: 0.6 of the data sheets' operations, and 0.78 of the links' rates, which other libraries reach (docs/amd.md)
@@ -127,7 +128,7 @@ def _best(problem: Problem) -> tuple[str, str]:
     flops, side = problem.typical
     if flops < LEAST_FLOPS or side < LEAST_SIDE:
         return "bulk_synchronous", "the product is too small to hide communication behind it"
-    slow = slow or _short(problem)
+    slow = slow or _short(problem) or _outweighed(problem)
     columns = problem.operator == "gemm_all_gather" and problem.split == "columns"
     if (columns or able[0] == "fused") and slow:
         return "bulk_synchronous", slow
@@ -153,6 +154,20 @@ def _slow(problem: Problem) -> str:
     if machine().arch == "nvidia" and problem.a.dtype is torch.float32:
         return "float32 is multiplied without matrix units, where the library is faster"
     return ""
+
+
+def _outweighed(problem: Problem) -> str:
+    """Return why the library's product of 8-bit floats and communication that nothing hides are faster than our kernel.
+
+    "" if they are not. Both operators that ask send bytes in proportion to M * N, so that K decides.
+    """
+    n_pes, lines = problem.n_pes, 16 * problem.n_pes  # elements, of which each PE has multiples of 16
+    if machine().arch != "nvidia" or problem.scaling == NONE or problem.options.use_fast_accum or lacks_kind(problem):
+        return ""
+    least = LEAST_K * (n_pes - 1) * problem.sent.itemsize // 2
+    if problem.N % lines or problem.K % lines or least > problem.K:
+        return ""
+    return "8-bit floats: the library's faster product of this K saves more time than communication takes"
 
 
 def _short(problem: Problem) -> str:
