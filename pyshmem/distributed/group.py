@@ -15,20 +15,19 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-import pyshmem as shmem
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
-from pyshmem.distributed.lanes import are_direct, arena
+from pyshmem.distributed.lanes import arena, enqueue
 from pyshmem.distributed.members import form, start
 from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
-from pyshmem.distributed.works import Streams, Worker
+from pyshmem.distributed.works import DONE, Streams, Worker
 from pyshmem.host.pool import pool_of
 from pyshmem.host.teams import member
 from pyshmem.runtime.areas import pool
 from pyshmem.runtime.heap import heaps
 
 Tensors = list[torch.Tensor]
-_SUM = dist.ReduceOp.SUM
+_SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 
 
 def _bare(tensors: Tensors) -> Tensors:
@@ -94,35 +93,35 @@ class Group(dist.ProcessGroup):
     def shutdown(self) -> None:
         """End the group, for destroy_process_group."""
         self._worker.close()
+        self._streams = None
         if self.team:
             pool.give_back(self.team)
             arena.give_back(self._place.lane)
 
     abort = shutdown
 
-    def _directly(
-        self, target: torch.Tensor, source: torch.Tensor, opts: Any, call: Callable[..., None], fold: bool
-    ) -> Any:
-        """Enqueue ``call``, one on streams, if the program waits for it and both tensors are symmetric, in GPU memory.
+    def _at_once(self, routine: str, detail: Any, target: torch.Tensor, source: torch.Tensor, opts: Any) -> bool:
+        """Enqueue a call that the program waits for, on the stream of the last one, where its tensors are; return whether
+        it is done.
 
-        Returns None for any other: those go the long way.
+        detail: the engine of a move; None for a reduction, whose operator opts has: the sum and the average are taken.
         """
-        streams = self._streams
-        if streams is None or not target.is_cuda or getattr(opts, "asyncOp", True) or not are_direct(target, source):
-            return None
-        if not fold:
-            return streams.perform(lambda: call(target, source, team=self.team, engine="auto"), [], (), True)
-        op = opts.reduceOp
-        average = op == dist.ReduceOp.AVG
-        if target.dtype is torch.bool or not (average or op == dist.ReduceOp.SUM):
-            return None
-
-        def folded() -> None:
-            call(target, source, "sum", team=self.team)
-            if average:
-                collectives.divide(target.detach(), self.team.size)
-
-        return streams.perform(folded, [], (), True)
+        calls = self._streams
+        if calls is None or getattr(opts, "asyncOp", True) or not calls.may_go_on():
+            return False
+        average = False
+        if detail is None:
+            op = opts.reduceOp
+            average = op != _SUM
+            if (average and op != _AVG) or target.dtype is torch.bool:
+                return False
+            detail = "sum"
+        if not enqueue(self.team, routine, detail, target, source):
+            return False
+        if average:
+            collectives.divide(target.detach(), self.team.size)
+        calls.went_on()
+        return True
 
     def _perform(self, call: Callable[..., None], results: Tensors, opts: Any, *arguments: Any) -> Any:
         used = [*results, *(each for each in arguments if isinstance(each, torch.Tensor))]
@@ -150,8 +149,9 @@ class Group(dist.ProcessGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        direct = len(tensors) == 1 and self._directly(*tensors, *tensors, opts, shmem.reduce_on_stream, fold=True)
-        return direct or self.allreduce_coalesced(tensors, opts)
+        if len(tensors) == 1 and self._at_once("reduce", None, *tensors, *tensors, opts):
+            return DONE
+        return self.allreduce_coalesced(tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         op = getattr(opts, "reduceOp", _SUM)
@@ -176,10 +176,10 @@ class Group(dist.ProcessGroup):
         return self._each(collectives.all_gather, [each for some in outputs for each in some], opts, rows)
 
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
-        direct = None
-        if output.numel() == given.numel() * self.team.size:
-            direct = self._directly(output, given, opts, shmem.fcollect_on_stream, fold=False)
-        return direct or self.all_gather_single_coalesced([output], [given], opts)
+        fits = output.numel() == given.numel() * self.team.size
+        if fits and self._at_once("fcollect", "auto", output, given, opts):
+            return DONE
+        return self.all_gather_single_coalesced([output], [given], opts)
 
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         rows = list(zip(_bare(outputs), _bare(inputs), strict=True))
@@ -191,10 +191,10 @@ class Group(dist.ProcessGroup):
         return self._perform(collectives.reduce_scatter, outputs, opts, target, sources, op)
 
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
-        direct = None
-        if output.numel() * self.team.size == given.numel():
-            direct = self._directly(output, given, opts, shmem.reduce_scatter_on_stream, fold=True)
-        return direct or self.reduce_scatter_single_coalesced([output], [given], opts)
+        fits = output.numel() * self.team.size == given.numel()
+        if fits and self._at_once("reduce_scatter", None, output, given, opts):
+            return DONE
+        return self.reduce_scatter_single_coalesced([output], [given], opts)
 
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         op = getattr(opts, "reduceOp", _SUM)

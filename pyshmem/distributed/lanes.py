@@ -1,62 +1,52 @@
 """The moves of collectives: for tensors in GPU memory on torch's current stream, else by the host's calls.
 
-The calls on streams take symmetric arrays. Tensors that are not symmetric pass through the group's lane, symmetric memory
-that it alone uses, in as many rounds as they need.
+A symmetric tensor is used where it is; so is any other where no peer accesses it, as in small reductions. Else a tensor
+passes through the group's lane, symmetric memory that it alone uses, in as many rounds as it needs. A call that has been
+planned is one call of C if its tensors stay where they are, and else one for each copy and each kernel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 import pyshmem as shmem
+from pyshmem.host import on_stream
+from pyshmem.host.collectives import Pair, context_of
 from pyshmem.host.teams import Team
+from pyshmem.kernels.bound_kernels import require_launched
+from pyshmem.kernels.methods_by_size import SENT, WORDS
+from pyshmem.kernels.plans import kernels, known
 from pyshmem.runtime import _native
 from pyshmem.runtime.errors import HeapExhaustedError, refuse
 from pyshmem.runtime.heap import heaps, views
 from pyshmem.runtime.job import job
+from pyshmem.transport.routes import streams
+from pyshmem.transport.teams.operators import OPERATORS
 
 _ARENA = 64 << 20  # bytes of all lanes
 _MOST, _LEAST = 16 << 20, 1 << 20  # bytes of a lane
 _ALIGNED = 64
-_MOST_KEPT = 256  # sizes for which a lane keeps its arrays
+_RECORDED = shmem.reduce_on_stream is not on_stream.reduce_on_stream  # a checker or a timeline sees the public calls
 
 
-class Lane:
+class Lane(NamedTuple):
     """Symmetric memory of one team, whose calls on streams pass through it one after the other."""
 
-    def __init__(self, team: Team, memory: Tensor) -> None:
-        self.team, self.memory = team, memory
-        self._halves: dict[tuple[torch.dtype, int], tuple[Tensor, Tensor]] = {}
+    team: Team
+    memory: Tensor
 
     def takes(self, tensor: Tensor) -> bool:
         return tensor.device == self.memory.device and tensor.numel() > 0
 
-    def halves(self, like: Tensor, count: int) -> tuple[Tensor, Tensor] | None:
-        """Return two arrays of ``count`` elements for calls of one round; None if these need more."""
-        found = self._halves.get((like.dtype, count))
-        if found is None:
-            every = list(islice(self.rounds(like, count, 1), 2))
-            if len(every) != 1:
-                return None
-            if len(self._halves) >= _MOST_KEPT:
-                self._halves.clear()
-            found = self._halves[like.dtype, count] = every[0][2:]
-        return found
-
-    def rounds(self, like: Tensor, count: int, blocks: int) -> Iterator[tuple[int, int, Tensor, Tensor]]:
-        """Yield (start, length, two arrays of ``blocks`` times length elements) until ``count`` elements are through."""
-        half = self.memory.numel() // 2 // _ALIGNED * _ALIGNED
-        most = half // (blocks * like.itemsize)
-        for start in range(0, count, most):
-            length = min(most, count - start)
-            nbytes = blocks * length * like.itemsize
-            one, two = (self.memory[first : first + nbytes].view(like.dtype) for first in (0, half))
-            yield start, length, one, two
+    def rounds(self, nbytes: int, blocks: int) -> Iterator[tuple[int, int]]:
+        """Yield (first byte, bytes) until ``nbytes`` are through, as many at a time as ``blocks`` blocks have room for."""
+        most = self.memory.numel() // blocks // _ALIGNED * _ALIGNED
+        for first in range(0, nbytes, most):
+            yield first, min(most, nbytes - first)
 
 
 class Arena:
@@ -109,85 +99,139 @@ def _gap(taken: list[tuple[int, int]], size: int) -> int | None:
 arena = Arena()
 
 
-def are_direct(target: Tensor, source: Tensor) -> bool:
-    """Return whether both are symmetric, so that a call takes them where they are."""
-    if target.is_complex():
-        return shmem.is_symmetric(target) and shmem.is_symmetric(source)
-    return _native.locate_pair(views, target, source) is not None
+def enqueue(team: Team, routine: str, detail: Any, target: Tensor, source: Tensor) -> bool:
+    """Enqueue a call of on_stream on tensors where they are, if it is planned, or a small reduction of private ones.
+
+    Return whether it is done. The tensors are in any memory of this GPU, and detail is that of the public call's plan.
+    """
+    near = streams()
+    if near is None or _RECORDED or job.debug:
+        return False
+    asked = routine, detail, None, team.meeting.wires, job.generation
+    code = _native.launch_pair(views, known, asked, asked[3], near.heap, near.use_stream(), target, source, True)
+    if code == 0:
+        return True
+    if type(code) is int and code > 0:
+        require_launched(f"{routine}_on_stream", code)
+    if code is None or not (type(code) is int or _is_free(team, routine, detail, target, source)):
+        return False
+    pair = Pair(near.heap, target.data_ptr(), source.data_ptr(), target.numel(), source.numel(), source.dtype)
+    count = min(pair.room, pair.length)
+    key, other = (None, code) if type(code) is int else (code, 0)
+    on_stream.start(routine, detail, team, pair, count, key, other)
+    return True
 
 
-def _copy(target: Tensor, source: Tensor) -> None:
-    """Copy contiguous memory on the current stream: in less of the host's time than by torch."""
-    heaps[target.device.type].near.put(target.data_ptr(), source.data_ptr(), source.numel() * source.itemsize)
+def _is_free(team: Team, routine: str, op: str, target: Tensor, source: Tensor) -> bool:
+    """Return whether a reduction may take its arrays from private memory: no peer accesses them, and the kernel is that of
+    symmetric ones, which are aligned."""
+    dtype, planner = source.dtype, kernels()
+    if routine != "reduce" or (target.data_ptr() | source.data_ptr()) & 3 or _are_symmetric(target, source):
+        return False
+    if dtype not in planner.NUMBERS or dtype not in OPERATORS[op].dtypes or target.numel() != source.numel():
+        return False
+    row, _ = planner.reduction_row(context_of(team), team.size, dtype, source.numel(), True)
+    return row.kind in (WORDS, SENT)
+
+
+def _are_symmetric(*tensors: Tensor) -> bool:
+    return all(map(shmem.is_symmetric, tensors))
+
+
+def _launch(lane: Lane, routine: str, detail: Any, like: Tensor, nbytes: int, dest: int, source: int) -> None:
+    """Enqueue a call of on_stream on addresses. nbytes: of all elements, or of a block. like: a tensor of their type."""
+    heap, wires = heaps["cuda"], lane.team.meeting.wires
+    key = routine, detail, like.dtype, nbytes, (dest | source) & 3, wires, job.generation
+    plan = known.get(key)
+    other = plan and _native.compare_on_stream(wires, plan.word)
+    if plan and not other:
+        plan.launch(f"{routine}_on_stream", heap.near.use_stream(), dest, source)
+        return
+    count = nbytes // like.itemsize
+    pair = Pair(heap, dest, source, count, count, like.dtype)
+    on_stream.start(routine, detail, lane.team, pair, count, key, other or 0)
+
+
+def _copy(like: Tensor, dest: int, source: int, nbytes: int) -> None:
+    heaps[like.device.type].near.put(dest, source, nbytes)
+
+
+def _gather(like: Tensor, blocks: int, dest: int, source: int, step: int, nbytes: int) -> None:
+    """Copy ``nbytes`` of each block of ``step`` bytes, so that they follow each other."""
+    for block in range(blocks):
+        _copy(like, dest + block * nbytes, source + block * step, nbytes)
+
+
+def _scatter(like: Tensor, blocks: int, dest: int, step: int, source: int, nbytes: int) -> None:
+    """Copy ``nbytes`` to each block of ``step`` bytes: the inverse of _gather."""
+    for block in range(blocks):
+        _copy(like, dest + block * step, source + block * nbytes, nbytes)
 
 
 def reduce(lane: Lane | None, team: Team, target: Tensor, source: Tensor, op: Any) -> None:
     """``target`` may be ``source``."""
     if lane is None or not lane.takes(source):
         shmem.reduce(target, source, op, team=team)
-    elif are_direct(target, source):
+    elif _are_symmetric(target, source):
         shmem.reduce_on_stream(target, source, op, team=team)
-    elif halves := lane.halves(source, source.numel()):
-        _copy(halves[0], source)
-        shmem.reduce_on_stream(halves[0], halves[0], op, team=team)
-        _copy(target, halves[0])
-    else:
-        to, given = target.view(-1), source.view(-1)
-        for start, length, one, _ in lane.rounds(source, source.numel(), 1):
-            one.copy_(given[start : start + length])
-            shmem.reduce_on_stream(one, one, op, team=team)
-            to[start : start + length] = one
+    elif not enqueue(team, "reduce", op, target, source):
+        at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
+        for first, some in lane.rounds(source.nbytes, 1):
+            _copy(source, at, given + first, some)
+            _launch(lane, "reduce", op, source, some, at, at)
+            _copy(source, to + first, at, some)
 
 
 def broadcast(lane: Lane | None, team: Team, tensor: Tensor, root: int) -> None:
     if lane is None or not lane.takes(tensor):
         shmem.broadcast(tensor, tensor, root, team=team)
-        return
-    if are_direct(tensor, tensor):
+    elif _are_symmetric(tensor):
         shmem.broadcast_on_stream(tensor, tensor, root, team=team)
-        return
-    flat = tensor.view(-1)
-    for start, length, one, two in lane.rounds(tensor, tensor.numel(), 1):
-        if team.me == root:
-            one.copy_(flat[start : start + length])
-        shmem.broadcast_on_stream(two, one, root, team=team)
-        if team.me != root:
-            flat[start : start + length] = two
+    else:
+        at, here = lane.memory.data_ptr(), tensor.data_ptr()
+        for first, some in lane.rounds(tensor.nbytes, 1):
+            _launch(lane, "broadcast", root, tensor, some, at, here + first)
+            if team.me != root:
+                _copy(tensor, here + first, at, some)
 
 
 def fcollect(lane: Lane | None, team: Team, target: Tensor, source: Tensor) -> None:
     if lane is None or not lane.takes(source):
         shmem.fcollect(target, source, team=team)
-    elif are_direct(target, source):
+    elif _are_symmetric(target, source):
         shmem.fcollect_on_stream(target, source, team=team, engine="auto")
+    elif _are_symmetric(target):  # its peers write there, and read their own sources alone
+        _launch(lane, "fcollect", "auto", source, source.nbytes, target.data_ptr(), source.data_ptr())
     else:
-        rows, flat = target.view(team.size, -1), source.view(-1)
-        for start, length, one, two in lane.rounds(source, source.numel(), team.size):
-            one[:length] = flat[start : start + length]
-            shmem.fcollect_on_stream(two, one[:length], team=team)
-            rows[:, start : start + length] = two.view(team.size, length)
+        at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
+        for first, some in lane.rounds(source.nbytes, team.size):
+            _launch(lane, "fcollect", "kernel", source, some, at, given + first)
+            _scatter(source, team.size, to + first, source.nbytes, at, some)
 
 
 def alltoall(lane: Lane | None, team: Team, target: Tensor, source: Tensor) -> None:
     if lane is None or not lane.takes(source):
         shmem.alltoall(target, source, team=team)
-    elif are_direct(target, source):
+    elif _are_symmetric(target, source):
         shmem.alltoall_on_stream(target, source, team=team, engine="auto")
     else:
-        to, given = target.view(team.size, -1), source.view(team.size, -1)
-        for start, length, one, two in lane.rounds(source, given.shape[1], team.size):
-            one.view(team.size, length).copy_(given[:, start : start + length])
-            shmem.alltoall_on_stream(two, one, team=team)
-            to[:, start : start + length] = two.view(team.size, length)
+        n, block = team.size, source.nbytes // team.size
+        at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
+        for first, some in lane.rounds(block, 2 * n):
+            _gather(source, n, at + n * some, given + first, block, some)
+            _launch(lane, "alltoall", "kernel", source, some, at, at + n * some)
+            _scatter(source, n, to + first, block, at, some)
 
 
 def reduce_scatter(lane: Lane, team: Team, target: Tensor, source: Tensor, op: Any) -> None:
     """target: this member's block. Where there is no lane, reduce is as good."""
-    if are_direct(target, source):
+    if _are_symmetric(target, source):
         shmem.reduce_scatter_on_stream(target, source, op, team=team)
         return
-    to, given = target.view(-1), source.view(team.size, -1)
-    for start, length, one, two in lane.rounds(source, to.numel(), team.size):
-        one.view(team.size, length).copy_(given[:, start : start + length])
-        shmem.reduce_scatter_on_stream(two[:length], one, op, team=team)
-        to[start : start + length] = two[:length]
+    at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
+    if _are_symmetric(source):  # its peers read there, and write their own targets alone
+        _launch(lane, "reduce_scatter", op, source, target.nbytes, to, given)
+        return
+    for first, some in lane.rounds(target.nbytes, team.size):
+        _gather(source, team.size, at, given + first, target.nbytes, some)
+        _launch(lane, "reduce_scatter", op, source, some, to + first, at)

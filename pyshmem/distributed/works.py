@@ -122,35 +122,56 @@ class Streams:
     """Performs calls on tensors in GPU memory, on the current stream or, if nobody waits, on one beside it.
 
     The calls of a group follow each other, whatever their streams. CUDA graphs capture those on the current stream.
+    While all calls are on one stream nothing is recorded: an event between two kernels costs both time.
     """
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._beside = torch.cuda.Stream(device)
-        self._last: torch.cuda.Stream = self._beside  # of the last call, whose end the event is
-        self._event = self._beside.record_event()
-        self._raw = self._beside.cuda_stream
+        self._last: torch.cuda.Stream | None = None  # of the last call
+        self._raw = -1
+        self._several = False  # whether calls were on several streams: the event then is the end of the last call
+        self._event = torch.cuda.Event()
         self._kept: deque[tuple[torch.cuda.Event, list[Any]]] = deque()
+
+    def may_go_on(self) -> bool:
+        """Return whether the current stream is that of the last call, so that the next one is in order there."""
+        return self._raw == raw_stream(self._device.index) and not (
+            self._several and torch._C._cuda_isCurrentStreamCapturing()
+        )
+
+    def went_on(self) -> None:
+        """A call has been enqueued on the stream of the last one."""
+        if self._several:
+            self._event.record(self._last)
 
     def perform(self, call: Callable[[], None], results: list[Any], used: Sequence[torch.Tensor], at_once: bool) -> Any:
         """Enqueue ``call`` and return its Work, whose wait makes the current stream wait."""
-        captured = torch._C._cuda_isCurrentStreamCapturing()
-        if at_once and not captured and self._raw == raw_stream(self._device.index):
+        if at_once and self.may_go_on():
             call()
-            self._event.record(self._last)
+            self.went_on()
             return DONE
+        captured = torch._C._cuda_isCurrentStreamCapturing()
         now = torch.cuda.current_stream(self._device)
         stream = now if at_once or captured else self._beside
-        if self._last != stream and not captured:
-            stream.wait_event(self._event)
+        if not captured:
+            self._follow(stream)
         if stream != now:
             stream.wait_stream(now)
         with torch.cuda.stream(stream):
             call()
         if not captured:
-            self._last, self._raw = stream, stream.cuda_stream
-            self._event.record(stream)
+            self.went_on()
         return DONE if at_once else Enqueued(results, stream, self._keep(stream, used if stream != now else ()))
+
+    def _follow(self, stream: torch.cuda.Stream) -> None:
+        """Let ``stream`` wait for the last call, and be that of the next one."""
+        if self._last is not None and self._last != stream:
+            if not self._several:
+                self._event.record(self._last)
+                self._several = True
+            stream.wait_event(self._event)
+        self._last, self._raw = stream, stream.cuda_stream
 
     def _keep(self, stream: torch.cuda.Stream, used: Sequence[torch.Tensor]) -> list[Any]:
         """Keep tensors until ``stream`` has used them, or the program has waited: their memory is of another stream."""

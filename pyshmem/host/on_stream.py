@@ -210,7 +210,7 @@ def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | No
         _first(routine, detail, group, target, source, size, None)
         return
     asked = (routine, detail, size, group.meeting.wires, job.generation)
-    code = _native.launch_pair(views, known, asked, asked[3], near.heap, near.use_stream(), target, source)
+    code = _native.launch_pair(views, known, asked, asked[3], near.heap, near.use_stream(), target, source, False)
     if type(code) is not int:
         _first(routine, detail, group, target, source, size, code)
     elif code < 0:
@@ -229,9 +229,15 @@ def _first(
     name = _NAMES[routine]
     pair = pair_of(name, target, source)
     count = _count(name, routine, detail, group, pair, size)
-    if not pair.heap.streams:
+    if pair.heap.streams:
+        start(routine, detail, group, pair, count, key, other)
+    else:
         _now(name, routine, detail, group, pair, count, target, source)
-        return
+
+
+def start(routine: str, detail: Any, group: Team, pair: Pair, count: int, key: Any, other: int = 0) -> None:
+    """Plan a checked call in GPU memory, cache the plan under ``key`` if there is one, and enqueue it."""
+    name = _NAMES[routine]
     copied = not count or by_copy(detail, count * pair.dtype.itemsize)
     plan = None if copied else _planned(name, routine, detail, group, pair, count)
     call = _call(routine, detail, pair, count)

@@ -220,6 +220,16 @@ _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_
 
 def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int, aligned: bool) -> Bound:
     """Plan a reduction. members: the PEs of the team.  aligned: whether both arrays begin at multiples of 4 bytes."""
+    row, block = reduction_row(context, members, dtype, count, aligned)
+    if row.kind == WORDS:
+        return _tiles(context, op, dtype, count, block, row.warps)
+    return _sent(context, op, dtype, count, row) if row.kind == SENT else _arrays(context, op, dtype, count, row)
+
+
+def reduction_row(
+    context: DeviceContext, members: int, dtype: torch.dtype, count: int, aligned: bool
+) -> tuple[Row, int]:
+    """Return the row of a reduction, and the lanes of a tile. Kernels of WORDS and SENT take private arrays, too."""
     nbytes, room = count * dtype.itemsize, programs_of(context)
     for row in tables().pairs if members == 2 else tables().teams:
         if nbytes > row.most:
@@ -228,11 +238,9 @@ def reduction(context: DeviceContext, members: int, op: str, dtype: torch.dtype,
             lanes = -(-count // shared_by(2, NUMBERS[dtype]))
             block = min(row.size // words_in(NUMBERS[dtype]), triton.next_power_of_2(lanes))
             if -(-lanes // block) <= room and 8 * row.size <= context.piece:
-                return _tiles(context, op, dtype, count, block, row.warps)
-        elif row.kind == SENT and -(-nbytes // row.size) <= room and row.size <= context.piece:
-            return _sent(context, op, dtype, count, row)
-        elif row.kind in (HALVES, APART):
-            return _arrays(context, op, dtype, count, row)
+                return row, block
+        elif row.kind != WORDS and (row.kind != SENT or (-(-nbytes // row.size) <= room and row.size <= context.piece)):
+            return row, 0
     raise AssertionError("the last row takes every call")
 
 

@@ -186,22 +186,29 @@ static PyObject *py_launch_graph(PyObject *self, PyObject *const *args, Py_ssize
     return PyLong_FromLong(code);
 }
 
-/* launch_pair(views, plans, asked, team, heap, stream, target, source) -> the result of launch_prepared if plans
- * contains the key of the call, or that of compare_on_stream if it is negative; otherwise the key, or None if the
- * arrays are no plain pair in that heap. The key consists of asked, of the sizes, type and alignment of the arrays, and
- * of their distance if they overlap. plans: by key, (a plan of launch_prepared, the words that follow the two
- * addresses, the word of the call). */
+/* launch_pair(views, plans, asked, team, heap, stream, target, source, private) -> the result of launch_prepared if
+ * plans contains the key of the call, or that of compare_on_stream if it is negative; otherwise the key, or None if the
+ * arrays are no plain pair in that heap. private: whether other memory of that heap's device will do. The key consists
+ * of asked, of the sizes, type and alignment of the arrays, of their distance if they overlap, and of which of them is
+ * symmetric. plans: by key, (a plan of launch_prepared, the words that follow the two addresses, the word of the call).
+ */
 static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     view_t view;
     operand_t dest, source;
     uint64_t head[HEAD], words[MOST_WORDS + 4] = {0}, stream, word;
-    if (!arity("launch_pair", n, 8) || !to_members(args[3], &t) || !to_u64(args[5], &stream)) return NULL;
-    if (!plain_pair(args[0], args + 6, &dest, &source, &view) || view.heap != args[4]) Py_RETURN_NONE;
+    if (!arity("launch_pair", n, 9) || !to_members(args[3], &t) || !to_u64(args[5], &stream)) return NULL;
+    if (!pair_of_one_kind(args[0], args + 6, &dest, &source, &view) || view.heap != args[4]) Py_RETURN_NONE;
+    uint64_t symmetric = 2 * is_live(&view, dest.address, dest.nbytes) + is_live(&view, source.address, source.nbytes);
+    if (symmetric != 3 && args[8] != Py_True) Py_RETURN_NONE;
     int overlap = dest.address < source.address + source.nbytes && source.address < dest.address + dest.nbytes;
-    uint64_t shape[] = {dest.nbytes, source.nbytes, dest.code * UINT64_C(16) + dest.item,
-                        (dest.address | source.address) & 15, overlap ? source.address - dest.address : UINT64_MAX};
+    uint64_t shape[] = {dest.nbytes,
+                        source.nbytes,
+                        dest.code * UINT64_C(16) + dest.item,
+                        (dest.address | source.address) & 15,
+                        overlap ? source.address - dest.address : UINT64_MAX,
+                        symmetric};
     PyObject *bytes = PyBytes_FromStringAndSize((char *)shape, sizeof shape);
     PyObject *key = bytes ? PyTuple_Pack(2, args[2], bytes) : NULL;
     Py_XDECREF(bytes);

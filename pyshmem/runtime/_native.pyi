@@ -32,6 +32,7 @@ def launch_pair(
     stream: int,
     target: Any,
     source: Any,
+    private: bool,
     /,
 ) -> Any: ...
 def compare_on_stream(team: tuple[Any, ...], word: int, /) -> int: ...

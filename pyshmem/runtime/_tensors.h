@@ -152,13 +152,17 @@ static PyObject *move_to(const view_t *v, PyObject *pe, uint64_t *address) {
     return route;
 }
 
-static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest, operand_t *source, view_t *v) {
+/* Whether both are plain tensors of one type, in a kind of memory that has a heap. */
+static int pair_of_one_kind(PyObject *views, PyObject *const *arrays, operand_t *dest, operand_t *source, view_t *v) {
     view_t other;
     return read_plain(views, arrays[0], dest) && read_plain(views, arrays[1], source) && dest->code == source->code &&
            dest->item == source->item && find_view(views, dest, v) && find_view(views, source, &other) &&
-           v->heap == other.heap && is_live(v, dest->address, dest->nbytes) &&
-           is_live(v, source->address, source->nbytes) && !is_lazily_negated(arrays[0], dest) &&
-           !is_lazily_negated(arrays[1], source);
+           v->heap == other.heap && !is_lazily_negated(arrays[0], dest) && !is_lazily_negated(arrays[1], source);
+}
+
+static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest, operand_t *source, view_t *v) {
+    return pair_of_one_kind(views, arrays, dest, source, v) && is_live(v, dest->address, dest->nbytes) &&
+           is_live(v, source->address, source->nbytes);
 }
 
 static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {

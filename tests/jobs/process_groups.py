@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 
 import pyshmem as shmem
-from pyshmem.distributed.lanes import Lane
+from pyshmem.distributed import lanes
+from pyshmem.runtime import _native
 from pyshmem.transport.teams import staging
 
 os.environ["PYSHMEM_MAX_TEAMS"] = "8"
@@ -244,14 +245,31 @@ def errors(group):
     refused(shmem.ArgumentError, "no team", lambda: small.allreduce([short]).wait())
 
 
+def launched(lane, routine, detail, like, nbytes, dest, source):
+    """What a kernel on a stream does, in CPU memory."""
+    members, shared = lane.team.n_pes(), {"fcollect": (1, 0), "alltoall": (1, 1), "reduce_scatter": (0, 1)}
+    blocks = [members if many else 1 for many in shared.get(routine, (0, 0))]
+    memory = (_native.bytes_at(at, nbytes * some, 1, 0) for at, some in zip((dest, source), blocks, strict=True))
+    target, given = (torch.utils.dlpack.from_dlpack(each).view(like.dtype) for each in memory)
+    lane.team.sync()  # no target is written before its PE calls
+    if routine == "reduce_scatter":
+        whole = torch.empty_like(given)
+        shmem.reduce(whole, given, detail, team=lane.team)
+        target.copy_(whole.view(members, -1)[lane.team.my_pe()])
+    else:
+        more = (detail,) if routine in ("reduce", "broadcast") else ()
+        getattr(shmem, routine)(target, given, *more, team=lane.team)
+
+
 world = list(range(n))
 subsets = [world, sorted({0, n - 1}), world[::2], sorted({0, 1, n - 1}), [me]]  # the fourth has no equal distances at 4
-lane = shmem.zeros(128, dtype=torch.uint8)
+lane = shmem.zeros(512, dtype=torch.uint8)
+lanes._launch = launched
 for number, ranks in enumerate(subsets):
     group = dist.new_group(ranks, use_local_synchronization=number == 4)
     if me in ranks:
         if number == 1:  # the moves on streams, in rounds, which CPU memory has too
-            group._place = group._place._replace(lane=Lane(group.team, lane))
+            group._place = group._place._replace(lane=lanes.Lane(group.team, lane))
         assert dist.get_backend(group).startswith("cpu:pyshmem") and dist.get_world_size(group) == len(ranks)
         reductions(group, ranks, asynchronous=bool(number % 2))
         moves(group, ranks, asynchronous=not number % 2)

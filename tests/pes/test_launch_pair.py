@@ -2,10 +2,14 @@
 
 import struct
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pyshmem as shmem
 import pytest
 import torch
+from pyshmem.distributed import lanes
+from pyshmem.kernels.methods_by_size import APART, WORDS, Row
+from pyshmem.kernels.plans import kernels, remember
 from pyshmem.runtime import _native
 from pyshmem.runtime.heap import default, views
 from standin_driver import Driver
@@ -17,8 +21,8 @@ AREA = torch.zeros(_native.area_bytes(1), dtype=torch.uint8)
 ALONE = (AREA.data_ptr(), 0, 0, 1)  # a team of one PE
 
 
-def ask(plans, target, source, asked=ASKED):
-    return _native.launch_pair(views, plans, asked, ALONE, default(), 77, target, source)
+def ask(plans, target, source, asked=ASKED, private=False):
+    return _native.launch_pair(views, plans, asked, ALONE, default(), 77, target, source, private)
 
 
 def test_a_call_whose_plan_is_known_is_launched_with_its_arrays_addresses():
@@ -51,7 +55,42 @@ def test_arrays_that_are_no_plain_pair_on_that_heap_are_left_to_python(me, npes)
     for other in strange:
         assert ask({}, x, other) is None
         assert ask({}, other, x) is None
-    assert _native.launch_pair(views, {}, ASKED, ALONE, "another heap", 77, x, x) is None
+    assert _native.launch_pair(views, {}, ASKED, ALONE, "another heap", 77, x, x, True) is None
+
+
+def test_private_arrays_that_will_do_have_plans_of_their_own():
+    symmetric, private = shmem.zeros(16), torch.zeros(16, device=default().device)
+    pairs = [(target, source) for target in (symmetric, private) for source in (symmetric, private)]
+    keys = [ask({}, *pair, private=True) for pair in pairs]
+    assert len(set(keys)) == 4 and keys[0] == ask({}, symmetric, symmetric)
+    assert all(ask(dict.fromkeys(keys), *pair) is None for pair in pairs[1:])
+
+
+def test_a_group_plans_a_small_reduction_of_private_tensors_once_and_a_large_one_not_at_all(monkeypatch):
+    """The stand-in for a GPU has the heap of this PE, and plans of a kernel that the driver only counts."""
+    started, driver = [], Driver()
+
+    def start(routine, detail, team, pair, count, key, other=0):
+        started.append((routine, detail, pair.dest, pair.src, count))
+        remember(key, (struct.pack("<8Q", driver.address, 11, 4, 1, 1, 256, 512, False), (), WORD))
+
+    monkeypatch.setattr(lanes, "streams", lambda: SimpleNamespace(heap=default(), use_stream=lambda: 77))
+    monkeypatch.setattr(lanes.on_stream, "start", start)
+    monkeypatch.setattr(lanes, "context_of", lambda team: None)
+    row = lambda context, members, dtype, count, aligned: (Row(0, WORDS if count < 1000 else APART, 1, 1), 0)  # noqa: E731
+    monkeypatch.setattr(kernels(), "reduction_row", row)
+    small, large = (torch.zeros(count, device=default().device) for count in (400, 4000))
+    odd = large.view(torch.int8)[1:9]
+    with members(shmem.n_pes()) as wires:
+        team = SimpleNamespace(meeting=SimpleNamespace(wires=wires, spans=False), size=shmem.n_pes())
+        for _ in range(3):
+            assert lanes.enqueue(team, "reduce", "sum", small, small)
+            assert not lanes.enqueue(team, "reduce", "sum", large, large)
+            assert not lanes.enqueue(team, "fcollect", "auto", large, small)
+            assert not lanes.enqueue(team, "reduce", "sum", odd, odd)
+            assert not lanes.enqueue(team, "reduce", "and", small, small)
+        assert started == [("reduce", "sum", small.data_ptr(), small.data_ptr(), 400)]
+        assert len(driver.calls) == 2
 
 
 def test_a_plan_of_too_many_words_or_of_none_is_refused():
@@ -103,10 +142,10 @@ def test_a_call_that_is_not_the_others_is_not_launched(me, npes):
     driver, x = Driver(), shmem.zeros(4)
     plan = struct.pack("<8Q", driver.address, 11, 4, 1, 1, 256, 512, False)
     with members(npes) as wires:
-        key = _native.launch_pair(views, {}, ASKED, wires, default(), 77, x, x)
+        key = _native.launch_pair(views, {}, ASKED, wires, default(), 77, x, x, False)
         for pe in range(min(npes, 2)):
             shmem.barrier_all()
             if me == pe:
                 plans = {key: (plan, (), WORD + pe)}
-                assert _native.launch_pair(views, plans, ASKED, wires, default(), 77, x, x) == -pe
+                assert _native.launch_pair(views, plans, ASKED, wires, default(), 77, x, x, False) == -pe
                 assert len(driver.calls) == 1 - pe
