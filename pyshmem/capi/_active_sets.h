@@ -1,5 +1,6 @@
-/* The deprecated collectives over PE_start, logPE_stride, PE_size. Each member reads the data that it needs from the
- * others, between two barriers: after the first every source is ready, after the second all reads are complete.
+/* The deprecated collectives over PE_start, logPE_stride, PE_size. A set of all PEs makes the calls of the world's
+ * team, but for GPU memory. In others each member reads the data that it needs from the others, between two barriers:
+ * after the first every source is ready, after the second all reads are complete.
  *
  * The barrier uses three words of the caller's pSync, which are 0 (SHMEM_SYNC_VALUE) before and after: the arrival
  * counter on the first PE, the release flag of each PE, and the length of its contribution to collect. */
@@ -34,8 +35,16 @@ static void set_word(const set_t *set, long *word, int64_t value, int64_t i) {
     amo_set_int64(set->routine, SHMEM_CTX_DEFAULT, "pSync", word, value, 0, pe_of(set, i), 0);
 }
 
+static int is_world(const set_t *set, const void *dest, const void *source) {
+    return set->size == state.n_pes && !on_gpu(dest) && !on_gpu(source);
+}
+
 /* Each PE resets its words before another PE can write them again. */
 static void sync_set(const set_t *set) {
+    if (set->size == state.n_pes) {
+        sync_team(set->routine, &state.teams[0]);
+        return;
+    }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (set->me) {
         amo_add_int64(set->routine, SHMEM_CTX_DEFAULT, "pSync", set->arrived, 1, 0, pe_of(set, 0), 0);
@@ -55,6 +64,10 @@ static void meet(const set_t *set) {
 
 static void set_broadcast(set_t set, void *dest, const void *source, uint64_t nbytes, int root) {
     if (root < 0 || root >= set.size) refuse_pe(set.routine, set.size, root);
+    if (is_world(&set, dest, source)) {
+        broadcast(set.routine, SHMEM_TEAM_WORLD, dest, source, nbytes, KIND_uint8, root, 1);
+        return;
+    }
     symmetric(set.routine, "dest", dest, nbytes);
     meet(&set);
     if (set.me != root) get(set.routine, SHMEM_CTX_DEFAULT, dest, source, nbytes, pe_of(&set, root));
@@ -62,6 +75,10 @@ static void set_broadcast(set_t set, void *dest, const void *source, uint64_t nb
 }
 
 static void set_collect(set_t set, void *dest, const void *source, uint64_t nbytes) {
+    if (is_world(&set, dest, source)) {
+        collect(set.routine, SHMEM_TEAM_WORLD, dest, source, nbytes, KIND_uint8);
+        return;
+    }
     set_word(&set, set.length, (int64_t)nbytes, set.me);
     meet(&set);
     uint64_t first = 0;
@@ -78,6 +95,10 @@ static void set_collect(set_t set, void *dest, const void *source, uint64_t nbyt
 
 static void set_alltoalls(set_t set, void *dest, const void *source, ptrdiff_t dst, ptrdiff_t sst, uint64_t nelems,
                           uint64_t item) {
+    if (is_world(&set, dest, source)) {
+        alltoalls(set.routine, SHMEM_TEAM_WORLD, dest, source, dst, sst, nelems, item == 4 ? KIND_uint32 : KIND_uint64);
+        return;
+    }
     strides_t s = {dst, sst, item, nelems, item};
     meet(&set);
     for (int64_t i = 0; i < set.size; i++)
@@ -88,6 +109,10 @@ static void set_alltoalls(set_t set, void *dest, const void *source, ptrdiff_t d
 
 /* The order is that of the members, so all get the same bits. dest may be source: it is written after all reads. */
 static void set_reduce(set_t set, int operator, int kind, void *dest, const void *source, uint64_t count) {
+    if (is_world(&set, dest, source)) {
+        fold(set.routine, SHMEM_TEAM_WORLD, REDUCE, operator, kind, dest, source, count);
+        return;
+    }
     uint64_t nbytes = count * kinds[kind].item;
     char *total = malloc(2 * nbytes + 1), *part = total + nbytes;
     symmetric(set.routine, "dest", dest, nbytes);

@@ -51,14 +51,15 @@ static const void *source_of(const call_t *c, const void *source, uint64_t nelem
     return (const void *)(nelems ? symmetric(c->routine, "source", source, nelems * kinds[c->kind].item) : state.base);
 }
 
+/* keeps: the root's dest stays as it is. */
 static int broadcast(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind,
-                     int root) {
+                     int root, int keeps) {
     call_t c = call_of(routine, of, WORD_BROADCAST, kind, nelems, 0);
     if (root < 0 || root >= c.team->size) refuse_pe(routine, c.team->size, root);
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 2, (int64_t)nelems, root, 0);
     void *to = dest_of(&c, dest, nelems);
     return end_call(&c, state.calls->broadcast(c.team->native, word_of(&c), root, to, source_of(&c, source, nelems),
-                                               nelems * kinds[kind].item));
+                                               nelems * kinds[kind].item, keeps));
 }
 
 /* The parts of the members come together in `dest`: that of this PE from element `first` on. */

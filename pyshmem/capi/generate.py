@@ -64,7 +64,7 @@ _BODIES = {
     "waits.wait_change": "wait_K(N, ivar, NE, cmp_value);",
     "signal_wait_until": "return wait_uint64(N, sig_addr, cmp, cmp_value);",
     "test": "return test_K(N, ivar, cmp, cmp_value);",
-    "collectives.broadcast": "return broadcast(N, team, dest, source, nelems, KIND_K, PE_root);",
+    "collectives.broadcast": "return broadcast(N, team, dest, source, nelems, KIND_K, PE_root, 0);",
     "collectives.collect": "return collect(N, team, dest, source, nelems, KIND_K);",
     "collectives.fcollect": "return fcollect(N, team, dest, source, nelems, KIND_K);",
     "collectives.alltoall": "return alltoalls(N, team, dest, source, 1, 1, nelems, KIND_K);",

@@ -5,7 +5,9 @@
 
 enum {
     PULL_BYTES = 1 << 19, /* from this total size on, the members read from the root instead of the root writing */
-    PRIVATE_TARGET = 1,   /* a bit of `private`; another one stands for the source */
+    PRIVATE_TARGET = 1,   /* bits of `private` */
+    PRIVATE_SOURCE = 2,
+    KEPT_TARGET = 4, /* the root's own target stays as it is */
 };
 
 /* The flag of a broadcast: the number of the call, two bits, and the sender's history. A history is made of the words
@@ -61,7 +63,7 @@ static void spread_over_nodes(team_t *t, int64_t root, char *dest, const char *s
 static uint64_t begin_as_root(team_t *t, const char *source, uint64_t nbytes, int64_t private) {
     counters_t *own = counters(t);
     int pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
-    int staged = private && (pull || private & PRIVATE_TARGET);
+    int staged = (private & (pull ? PRIVATE_TARGET | PRIVATE_SOURCE : PRIVATE_TARGET)) != 0;
     if (pull) release_gil(t);
     if (staged) tell(t, &own->staged, t->call);
     own->from = source - t->area;
@@ -105,7 +107,7 @@ static void broadcast(team_t *t, int64_t root, char *dest, const char *source, u
         spread_from_root(t, root, dest, is_root ? source : dest, pushed, bits);
     if (t->left == STAGED) return;
     if (pull) release_gil(t);
-    if (t->left == DONE && (pull || is_root)) {
+    if (t->left == DONE && (is_root ? !(private & KEPT_TARGET) : pull)) {
         const char *home = is_root ? t->area : area_of(t, root), *from = home + ((counters_t *)(home + COUNTERS))->from;
         if (from != dest) memmove(dest, from, nbytes);
     }

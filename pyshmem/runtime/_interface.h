@@ -22,7 +22,8 @@ typedef struct {
     uint64_t bytes;
     int (*sync)(void *team);
     int (*share)(void *team, uint64_t word, const void *note, uint64_t nbytes, void *all);
-    int (*broadcast)(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes);
+    int (*broadcast)(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes,
+                     int keeps); /* keeps: the root's dest stays as it is */
     int (*scatter)(void *team, uint64_t word, void *dest, const void *source, const uint64_t blocks[5]); /* blocks_t */
     int (*fold)(void *team, uint64_t word, const int how[3], void *dest, const void *source, uint64_t count);
     int (*put)(uint64_t place, const void *source, uint64_t nbytes);

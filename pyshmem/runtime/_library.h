@@ -40,9 +40,10 @@ static int library_share(void *team, uint64_t word, const void *note, uint64_t n
     share(&t, note, nbytes, all);
     return end_team(&t);
 }
-static int library_broadcast(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes) {
+static int library_broadcast(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes,
+                             int keeps) {
     team_t t = begin_team(team, word);
-    broadcast(&t, root, dest, source, nbytes, 0);
+    broadcast(&t, root, dest, source, nbytes, keeps ? KEPT_TARGET : 0);
     return end_team(&t);
 }
 static int library_scatter(void *team, uint64_t word, void *dest, const void *source, const uint64_t blocks[5]) {

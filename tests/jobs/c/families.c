@@ -152,7 +152,20 @@ static void active_sets(void) {
     shmem_barrier(0, 0, n, sync);
     shmem_broadcast32(all, own, 1, 0, 0, 0, n, sync);
     CHECK(all[0] == (me ? 0 : -1)); /* the root's dest stays as it is */
-    if (me % 2 == 0) shmem_sync(0, 1, (n + 1) / 2, sync);
+    static int parts[64], exchanged[64];
+    for (int pe = 0; pe < n; pe++) parts[pe] = 100 * me + pe;
+    shmem_alltoall32(exchanged, parts, 1, 0, 0, n, sync);
+    for (int pe = 0; pe < n; pe++) CHECK(exchanged[pe] == 100 * pe + me);
+    int half = (n + 1) / 2, last = 2 * (half - 1), sum = half * (half - 1);
+    if (me % 2 == 0) { /* a set of some of the PEs */
+        shmem_int_sum_to_all(all, own, 1, 0, 1, half, work, sync);
+        CHECK(all[0] == sum);
+        shmem_sync(0, 1, half, sync);
+        shmem_broadcast32(all, own, 1, half - 1, 0, 1, half, sync);
+        CHECK(all[0] == (me == last ? sum : last));
+        shmem_fcollect32(all, own, 1, 0, 1, half, sync);
+        for (int i = 0; i < half; i++) CHECK(all[i] == 2 * i);
+    }
     CHECK(sync[0] == 0 && sync[1] == 0 && sync[2] == 0);
 }
 
