@@ -73,7 +73,7 @@ def test_keys_go_into_lds_past_the_registers_where_triton_is_told(monkeypatch):
 @pytest.mark.parametrize("parts", [2, 8])
 def test_results_of_parts_of_the_keys_are_merged_by_16_bytes_a_thread_without_spills(target, parts):
     result, sums = array(torch.bfloat16), array(torch.float32)
-    values = (result,) * parts, (sums,) * parts, (0,) * parts, result, 1 << 20, 4096, 32, 128, 128, parts, ROWS
+    values = (result,) * parts, (sums,) * parts, (0,) * parts, result, sums, 1 << 20, 4096, 32, 128, 128, parts, ROWS
     source, options = specialise(merge_results, target, values, num_warps=4)
     found = compile(source, target=TARGETS[target], options=options.__dict__)
     vendor = "nvidia" if target == "nvidia" else "amd"

@@ -6,6 +6,7 @@ import torch
 from operands import close_to, odd, of_the_caller, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops import plans
+from pyshmem.ops import torch as tp
 from pyshmem.ops.attention import prefill_schedules as attention_schedules
 from pyshmem.ops.attention import prefill_slots
 from pyshmem.ops.attention.prefill import places_of, reference
@@ -176,6 +177,63 @@ def test_programs_dealt_to_chiplets_make_every_tile(monkeypatch):
     monkeypatch.setattr(attention_schedules, "machine", lambda: whole._replace(chiplets=3))
     case = Case(100, heads=4, kv_heads=2)
     case.check(case.call("copy_engine"))
+
+
+class Gradients:
+    """A sequence that the PEs have in an order, and the gradients of this PE's part, in float64."""
+
+    def __init__(self, size, order, causal, dtype, heads=4, kv_heads=2, dim=16, team=None):
+        team = shmem.TEAM_WORLD if team is None else team
+        me, n = team.my_pe(), team.n_pes()
+        self.options = {"causal": causal, "order": order, "size": size, "team": team}
+        shapes = (heads, kv_heads, kv_heads, heads)
+        whole = [random(i, 2, size, each, dim, dtype=dtype) for i, each in enumerate(shapes)]
+        places, self.dtype = places_of(size, me, n, order).to(here()), dtype
+        *self.given, self.gradient = (each[:, places].contiguous() for each in whole)
+        exact = [each.double().requires_grad_() for each in whole[:3]]
+        found = reference(exact[0], torch.arange(size, device=here()), *exact[1:], causal)
+        self.wanted = [each[:, places] for each in torch.autograd.grad(found, exact, whole[3].double())]
+
+    def check(self, call=ops.attention, **more):
+        given = [each.detach().requires_grad_() for each in self.given]
+        result = call(*given, **self.options | more)
+        for found, wanted in zip(torch.autograd.grad(result, given, self.gradient), self.wanted, strict=True):
+            assert found.dtype == self.dtype and found.shape == wanted.shape
+            error = (found.double() - wanted).norm() / wanted.norm().clamp(min=1)  # those of a single key are 0
+            assert error < 3 * BOUNDS[self.dtype], (self.options, more, error)
+
+
+@every_order
+@pytest.mark.parametrize("size", [0, 1, 45])
+def test_gradients_of_any_number_of_tokens_are_those_of_the_whole_sequence(size, order):
+    """Sums of all PEs' queries for a PE's keys, with heads that share them, by torch's kernels and by gathered keys."""
+    for causal in (True, False):
+        for schedule in ("library", "bulk_synchronous"):
+            Gradients(size, order, causal, dtypes_of(schedule)[0]).check(schedule=schedule)
+
+
+@pytest.mark.skipif(not GPU, reason="the CPU has other kernels")
+@every_order
+@pytest.mark.parametrize("dim", [64, 128])
+def test_gradients_by_torchs_kernels_at_the_sizes_of_models(dim, order):
+    for size, causal, dtype in ((2001, True, torch.bfloat16), (1024, True, torch.float16), (777, False, torch.float16)):
+        Gradients(size, order, causal, dtype, 8, 2, dim).check()
+
+
+def test_torchs_kernels_make_the_gradients_wherever_they_made_the_result(monkeypatch):
+    """Without another forward pass, and one behind the other in the same memory, though what one PE sends is late."""
+    puts = prefill_slots.put
+
+    def late(*given):
+        work(400000 // shmem.n_pes() if not GPU and shmem.my_pe() == 0 else 0)
+        puts(*given)
+
+    monkeypatch.setattr(prefill_slots, "put", late)
+    cases = [Gradients(45, "zigzag", causal, dtypes_of("library")[0]) for causal in (True, False)]
+    for case in cases * 2:
+        case.check(schedule="library")
+        case.check(tp.attention, schedule="library", team="world")
+    assert {key[0] for key in plans._plans} == {"attention", "attention_backward"}
 
 
 def test_teams_of_some_pes_share_their_tokens(smaller_teams):

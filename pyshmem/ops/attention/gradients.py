@@ -24,13 +24,18 @@ class Options(NamedTuple):
 
 
 def gradients_of(
-    perform: Any, saved: Sequence[torch.Tensor], needed: Sequence[bool], gradient: torch.Tensor, options: Options
-) -> Gradients:
-    """Return the gradients of q, k and v, by torch's attention with keys and values gathered anew. saved: q, k and v.
+    perform: Any, saved: Sequence[torch.Tensor], needed: Sequence[bool], gradient: torch.Tensor, *_: Any,
+    options: Options,
+) -> Gradients:  # fmt: skip
+    """Return the gradients of q, k and v. saved: these, the result and the sums of weights, with one dimension for none.
 
-    Those of all keys and values are scattered to the PEs that have them.
+    Without sums, where gradients of gradients are wanted and within torch.func, it is torch's attention with keys and
+    values gathered anew. Those of all keys and values are scattered to the PEs that have them then.
     """
-    q, k, v = saved
+    q, k, v, _, sums = saved
+    if sums.dim() == 3 and not torch.is_grad_enabled() and not transformed(gradient, *saved):
+        every = perform("attention_backward", q, k, v, gradient, *saved[3:], **options._asdict())
+        return tuple(each if used else None for each, used in zip(every, needed, strict=True))
     whole = [q, *(_gather(perform, each, gradient, options) for each in (k, v))]
     wanted = needed[0], any(needed[1:]), any(needed[1:])
     place = perform.team.me, perform.team.size
@@ -51,7 +56,7 @@ def _by_autograd(
     with torch.enable_grad(), twice:
         result = attend(whole[0], whole[1], whole[2], *place, options)
         used = [each for each, use in zip(whole, wanted, strict=True) if use]
-        return list(torch.autograd.grad(result, used, gradient, create_graph=again))
+        return list(torch.autograd.grad(result, used, gradient, create_graph=again, materialize_grads=True))
 
 
 def _within_func(

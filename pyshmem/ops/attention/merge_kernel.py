@@ -8,13 +8,13 @@ import triton.language as tl
 
 @triton.jit(do_not_specialize=["rows", "tokens"])
 def merge_results(
-    results, sums, starts, out, rows, tokens, HEADS: tl.constexpr, D: tl.constexpr, PD: tl.constexpr, N: tl.constexpr,
-    BLOCK: tl.constexpr,
+    results, sums, starts, out, merged, rows, tokens, HEADS: tl.constexpr, D: tl.constexpr, PD: tl.constexpr,
+    N: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Merge ``N`` results, (sequences, tokens, HEADS, D), whose part i has the tokens from starts[i] on, into ``out``.
 
-    sums: for each the natural logarithms of the sums of weights, (sequences, HEADS, its tokens).  rows: heads of tokens of
-    sequences.  The first result has all tokens.
+    sums: for each the natural logarithms of the sums of weights, (sequences, HEADS, its tokens).  merged: takes those of
+    all parts.  rows: heads of tokens of sequences.  The first result has all tokens.
     """
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     lane = tl.arange(0, PD)
@@ -32,6 +32,7 @@ def merge_results(
         values = tl.load(results[i] + line[:, None] * D + lane[None, :], mask=there, other=0.0)
         whole += values.to(tl.float32) * weight[:, None]
         total += weight
+    tl.store(merged + (sequence * HEADS + head) * tokens + token, top + tl.log(total), mask=row < rows)
     inside = (row < rows)[:, None] & (lane < D)[None, :]
     tl.store(out + row[:, None] * D + lane[None, :], (whole / total[:, None]).to(out.dtype.element_ty), mask=inside)
 

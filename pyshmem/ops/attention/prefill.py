@@ -14,10 +14,10 @@ import torch
 
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
-from pyshmem.ops.attention import segments
+from pyshmem.ops.attention import backward_library, segments
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.gradients import Options, gradients_of
-from pyshmem.ops.attention.prefill_library import lacking
+from pyshmem.ops.attention.prefill_library import lacking, room_for_sums
 from pyshmem.ops.attention.prefill_schedules import SCHEDULES, Schedule
 from pyshmem.ops.attention.prefill_slots import NAME, Problem
 from pyshmem.ops.attention.segments import ORDERS, Order, tokens_at
@@ -55,14 +55,44 @@ def attention(
         for name, value in (("out", out), ("reuse", reuse or None)):
             if value is not None:
                 require_none(NAME, f"with {name}= it has no gradients", q=q, k=k, v=v)
-        plain = partial(attention, causal=causal, scale=scale, team=team, schedule=schedule, order=order, size=size)
-        group = TEAM_WORLD if team is None else team
-        back = partial(gradients_of, OnTeam(group), options=options_of(q, causal, scale, order, size, group.size))
-        return differentiable(plain, back, q, k, v)  # type: ignore[no-any-return]
+        return summed(q, k, v, causal, scale, team, schedule, order, size)[0]
     given = (q, k, v, out)
-    asked = (*shared(q, k), causal, scale, schedule, order, size)
+    return _plan(given, causal, scale, team, schedule, order, size)(*given, reuse)  # type: ignore[no-any-return]
+
+
+def summed(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, scale: float | None, team: Team | None,
+    schedule: Any, order: Any, size: int | None,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """Return attention's result, and the logarithms of the sums of weights, (batch, heads, tokens), for its gradients.
+
+    The latter are of one dimension and empty where torch's kernels do not give them.
+    """
+    if not recorded(q, k, v):
+        found = _plan((q, k, v, None), causal, scale, team, schedule, order, size).summed(q, k, v)
+        return found  # type: ignore[no-any-return]
+    plain = partial(summed, causal=causal, scale=scale, team=team, schedule=schedule, order=order, size=size)
+    group = TEAM_WORLD if team is None else team
+    back = partial(gradients_of, _OnTeam(group), options=options_of(q, causal, scale, order, size, group.size))
+    return differentiable(plain, back, q, k, v, kept=lambda operands, found: (*operands, *found))  # type: ignore[no-any-return]
+
+
+class _OnTeam(OnTeam):
+    """The same, and the gradients of attention."""
+
+    def __call__(self, name: str, *operands: Any, **options: Any) -> Any:
+        if name == backward_library.NAME:
+            return backward_library.gradients(*operands, options=Options(**options), team=self.team)
+        return super().__call__(name, *operands, **options)
+
+
+def _plan(
+    given: tuple[Any, ...], causal: Any, scale: Any, team: Team | None, schedule: Any, order: Any, size: Any
+) -> Any:
+    """Return the plan of a call. given: q, k, v and out."""
+    asked = (*shared(*given[:2]), causal, scale, schedule, order, size)
     make = partial(_prepare, given, causal, scale, schedule, order, size)
-    return plans.call(NAME, team, described(*given), asked, make)(*given, reuse)  # type: ignore[no-any-return]
+    return plans.call(NAME, team, described(*given), asked, make)
 
 
 def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:
@@ -112,6 +142,12 @@ class Plan:
             out = self._new()
         return self._step(q, k, v, out) if self._step.room else out
 
+    def summed(self, q: Any, k: Any, v: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        """As ``summed`` of this module."""
+        if not sums_of(self.problem, self.schedule):
+            return self(q, k, v, None, False), q.new_empty(0, dtype=torch.float32)
+        return self._step.summed(q, k, v) if self._step.room else (self._new(), room_for_sums(q))
+
 
 def _prepare(
     given: tuple[Any, ...], causal: Any, scale: Any, schedule: Any, order: Any, size: Any, team: Team
@@ -135,9 +171,14 @@ def _prepare(
     return text, partial(Plan, problem, chosen, q.shape)
 
 
+def sums_of(problem: Problem, schedule: str) -> bool:
+    """Return whether calls by ``schedule``, "auto" or a name, give the sums of weights, by which gradients are made."""
+    return _chosen(schedule, problem) == "library" and not lacking(problem, device(), True)
+
+
 def _chosen(schedule: Any, problem: Problem) -> str:
     """Errors: ArgumentError, UnreachableError."""
-    team, missing = problem.team, lacking(problem, device())
+    team, missing = problem.team, lacking(problem, device(), problem.n_pes > 1)
     measured = problem.n_pes == 1 or not torch.version.hip
     usual = "library" if measured and not missing else "copy_engine"
     if team.meeting.spans:

@@ -24,20 +24,24 @@ CUDNN_WIDTHS = range(8, 129, 8)
 class Part(NamedTuple):
     """What queries see of a PE's keys. start: the first query that sees them, behind which all do.  stop: the keys they see.
 
-    causal: each query sees one key more than the query before it.
+    causal: each query sees one key more than the query before it.  used: whether any query sees any key.
     """
 
     pe: int
     start: int
     stop: int
     causal: bool
+    used: bool
 
 
-def lacking(problem: Problem, device: torch.device) -> str:
-    """Return what torch's kernels do not take, or "": on PEs with one kind of GPU the same on all."""
+def lacking(problem: Problem, device: torch.device, sums: bool) -> str:
+    """Return what torch's kernels do not take, or "": on PEs with one kind of GPU the same on all.
+
+    sums: whether those of weights are wanted, which merges and gradients take.
+    """
     if problem.scale <= 0:
         return f"scale {problem.scale}"
-    if problem.n_pes == 1 or device.type == "cpu":
+    if not sums or device.type == "cpu":
         return ""
     if problem.dtype not in (torch.float16, torch.bfloat16):
         return str(problem.dtype)
@@ -52,13 +56,21 @@ class Library:
     def __init__(self, problem: Problem) -> None:
         self.problem, self.slots = problem, Slots(problem)
         self.space, self.room, self.sender = self.slots.space, self.slots.room, Sender(self.slots)
-        parts = [part_of(problem, pe) for pe in (problem.me, *self.sender.peers)]
-        tokens = problem.tokens(problem.me)
-        self.parts = [(part, bool(part.stop) and part.start < tokens, self.slots.of(part.pe)) for part in parts]
+        parts = [part_of(problem, problem.me, pe) for pe in (problem.me, *self.sender.peers)]
+        self.parts = [(part, part.used, self.slots.of(part.pe)) for part in parts]
         self.merges = sum(used for _, used, _ in self.parts) > 1
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return ``out``, or a new tensor if it is None."""
+        return self._perform(q, k, v, out, self.merges)[0]
+
+    def summed(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return a new tensor, and the logarithms of the sums of weights, (batch, heads, tokens)."""
+        return self._perform(q, k, v, None, True)
+
+    def _perform(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None, sums: bool
+    ) -> tuple[torch.Tensor, Any]:
         q, k, v = (each if is_aligned(each) else each.clone() for each in (q, k, v))  # cuDNN loads 16 bytes at once
         if self.sender.peers:
             self.sender.send(k, v)
@@ -70,35 +82,36 @@ class Library:
                 self.sender.wait(part.pe, used)
             if used and q.numel():
                 keys, values = keys[:, : part.stop], values[:, : part.stop]
-                found.append((*self._attend(q[:, part.start :], keys, values, part.causal), part.start))
+                found.append((*self._attend(q[:, part.start :], keys, values, part.causal, sums), part.start))
         self.sender.side.join()
         if len(found) > 1:
             return merge(found, torch.empty_like(q) if out is None else out)
-        result = found[0][0] if found else torch.empty_like(q)
-        return result if out is None else out.copy_(result)
+        result, logarithms = found[0][:2] if found else (torch.empty_like(q), room_for_sums(q))
+        return result if out is None else out.copy_(result), logarithms
 
-    def _attend(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> tuple[torch.Tensor, Any]:
-        """Return the attention of q over these keys, and the logarithms of the sums of its weights, if others follow."""
+    def _attend(
+        self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool, sums: bool
+    ) -> tuple[torch.Tensor, Any]:
+        """Return the attention of q over these keys, and the logarithms of the ``sums`` of its weights, if wanted."""
         views = [each.transpose(1, 2) for each in (q, k, v)]
-        if self.merges:
+        if sums:
             return with_sums(views, causal, self.problem.scale)
         shared = self.problem.heads != self.problem.kv_heads
         found = scaled_dot_product_attention(*views, is_causal=causal, scale=self.problem.scale, enable_gqa=shared)
         return found.transpose(1, 2).contiguous(), None
 
 
-def part_of(problem: Problem, pe: int) -> Part:
-    """Return what this PE's queries see of the keys of ``pe``."""
-    theirs = problem.tokens(pe)
-    if not problem.causal or pe == problem.me:
-        return Part(pe, 0, theirs, problem.causal)
-    if problem.segments == 1:
-        return Part(pe, 0, theirs if pe < problem.me else 0, False)
-    # an earlier PE's first segment is before all queries, its second one behind them; a later PE's are between both of ours
-    (first, last), (start, stop) = (
-        segments_of(problem.size, each, problem.n_pes, problem.segments)[0] for each in (problem.me, pe)
-    )
-    return Part(pe, 0, stop - start, False) if pe < problem.me else Part(pe, last - first, theirs, False)
+def part_of(problem: Problem, me: int, pe: int) -> Part:
+    """Return what the queries of ``me`` see of the keys of ``pe``."""
+    start, stop = 0, problem.tokens(pe)
+    if problem.causal and problem.segments == 1:
+        stop = stop if pe <= me else 0
+    elif problem.causal and pe != me:
+        # an earlier PE's first segment is before all queries, its second one behind them; a later PE's are between both
+        first = (segments_of(problem.size, each, problem.n_pes, problem.segments)[0] for each in (me, pe))
+        ours, theirs = (last - start for start, last in first)
+        start, stop = (0, theirs) if pe < me else (ours, stop)
+    return Part(pe, start, stop, problem.causal and pe == me, stop > 0 and start < problem.tokens(me))
 
 
 def with_sums(views: list[torch.Tensor], causal: bool, scale: float) -> tuple[torch.Tensor, torch.Tensor]:
@@ -113,12 +126,18 @@ def with_sums(views: list[torch.Tensor], causal: bool, scale: float) -> tuple[to
     return found.transpose(1, 2).contiguous(), sums.reshape(found.shape[:3]).contiguous()
 
 
-def merge(found: list[tuple[torch.Tensor, torch.Tensor, int]], out: torch.Tensor) -> torch.Tensor:
-    """Merge results of parts of the keys, with their sums and first tokens, into ``out``."""
+def merge(found: list[tuple[torch.Tensor, torch.Tensor, int]], out: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Merge results of parts of the keys, with their sums and first tokens, into ``out``. Return it, and its sums."""
     results, sums, starts = zip(*found, strict=True)
     batch, tokens, heads, width = out.shape
-    rows = batch * tokens * heads
+    rows, merged = batch * tokens * heads, room_for_sums(out)
     merge_results[(-(-rows // ROWS),)](
-        results, sums, starts, out, rows, tokens, heads, width, power(width, 16), len(found), ROWS, num_warps=4
+        results, sums, starts, out, merged, rows, tokens, heads, width, power(width, 16), len(found), ROWS, num_warps=4
     )
-    return out
+    return out, merged
+
+
+def room_for_sums(q: torch.Tensor) -> torch.Tensor:
+    """Return room for the logarithms of the sums of weights of queries."""
+    batch, tokens, heads, _ = q.shape
+    return q.new_empty(batch, heads, tokens, dtype=torch.float32)

@@ -46,14 +46,21 @@ class Problem(NamedTuple):
 class Slots:
     """For each PE of the team ``room`` elements of keys and as many of values: ``arrays``, (n_pes, 2, room)."""
 
-    def __init__(self, problem: Problem, pair: bool = False) -> None:
-        """pair: a part of the memory, "mine", (2, room), is what this PE sends."""
+    def __init__(self, problem: Problem, pair: bool = False, back: bool = False) -> None:
+        """pair: a part of the memory, "mine", (2, room), is what this PE sends.
+
+        back: another part, "gradients", like ``arrays``, is for gradients that peers send of this PE's keys and values, with
+            flags of their own.
+        """
         self.problem, n = problem, problem.n_pes
         count = problem.sequences * max(map(problem.tokens, range(n))) * problem.kv_heads * problem.width
         self.room = -(-count // ALIGNED) * ALIGNED
-        wanted: Wanted = Chunks.space(problem.team, 1) | {"slots": ((n, 2, self.room), problem.dtype)}
-        mine: Wanted = {"mine": ((2, self.room), problem.dtype)} if pair else {}
-        self.space = Workspace(NAME, problem.team, wanted | mine)
+        wanted: Wanted = Chunks.space(problem.team, 1 + back) | {"slots": ((n, 2, self.room), problem.dtype)}
+        if pair:
+            wanted["mine"] = (2, self.room), problem.dtype
+        if back:
+            wanted["gradients"] = (n, 2, self.room), problem.dtype
+        self.space = Workspace(NAME, problem.team, wanted)
         self.arrays = self.space["slots"]
 
     def of(self, pe: int) -> list[torch.Tensor]:
@@ -86,3 +93,24 @@ class Sender:
         """Let the current stream wait for the keys and values of a peer. The last peer's end the call, needed or not."""
         if needed or pe == self.peers[-1]:
             self.chunks.wait(pe, 0)
+
+
+class Exchange(Sender):
+    """The same, and gradients come back, into the slots for them, with a flag of their own."""
+
+    def wait(self, pe: int, needed: bool) -> None:
+        """As Sender's, of which none ends the call."""
+        if needed:
+            self.chunks.wait(pe, 0)
+
+    def send_back(self, pe: int, gradients: tuple[torch.Tensor, ...]) -> None:
+        """Put gradients of the keys and values of a peer, or none, behind the current stream's present work."""
+        with self.side.after():
+            for slot, array in zip(self.slots.space["gradients"][self.team.me], gradients, strict=False):
+                put(self.team, slot[: array.numel()], array.view(-1), pe)
+            self.chunks.tell(pe, 1)
+
+    def wait_back(self, pe: int, needed: bool) -> None:
+        """Let the current stream wait for the gradients that a peer sends. The last peer's end the call, needed or not."""
+        if needed or pe == self.peers[-1]:
+            self.chunks.wait(pe, 1)

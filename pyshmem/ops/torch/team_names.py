@@ -91,12 +91,13 @@ def needed_of(inputs: tuple[Any, ...]) -> tuple[bool, ...]:
 
 
 def operator(
-    *mutated: str, cast: Cast | None = None, differentiable: bool = False
+    *mutated: str, cast: Cast | None = None, differentiable: bool = False, first: bool = False
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Register a function as operator pyshmem::<its name>. It gets ``team``, its last argument, by the handle.
 
     mutated: the arguments that it writes.  cast: what autocast makes of the first three.  differentiable: within torch.func
-    the function itself is called, since torch takes no gradients of torch.library there. Returns what users call.
+    the function itself is called, since torch takes no gradients of torch.library there.  first: users get the first of
+    its results, and the others are for its gradients. Returns what users call.
     """
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -112,7 +113,8 @@ def operator(
                 options |= zip(found, cast(*(options[name] for name in found)), strict=True)
                 operands = ()
             within = differentiable and not torch.compiler.is_compiling() and transformed(*operands, *options.values())
-            return (function if within else registered)(*operands, **options, team=handle_of(team, routine))
+            found = (function if within else registered)(*operands, **options, team=handle_of(team, routine))
+            return found[0] if first else found
 
         return call
 
