@@ -197,7 +197,7 @@ def _rows(pointer: Any, given: Given) -> list[tuple[int, int, bool, int, int]]:
 
 _MEETINGS = ("barrier_all", "barrier_all_grid", "sync_all", "all_reduce", "reduce_scatter", "all_gather", "all_to_all",
              "broadcast", "broadcast_grid", "alltoall", "alltoall_grid", "alltoalls", "alltoalls_grid", "collect",
-             "collect_grid", "fcollect", "fcollect_grid", "sendrecv")  # fmt: skip
+             "collect_grid", "fcollect", "fcollect_grid", "scan", "sendrecv")  # fmt: skip
 
 _BARRIERS = ("barrier_all", "sync_all")  # with the host's they are one sequence
 

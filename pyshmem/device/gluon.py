@@ -2,7 +2,9 @@
 
 They are the same functions: a kernel of ``@gluon.jit`` compiles them for Gluon, and tiles keep the layouts that it gives
 them. In a worker of gl.warp_specialize a call is made by the worker's warps: it covers what they have stored and loaded,
-and what others did before a barrier with them. WITHOUT names what is not here: it makes tiles of its own.
+and what others did before a barrier with them. WITHOUT names what is not here: it makes tiles of its own. Collectives on
+tiles return tiles in the layout of their operand; without axis, reduce_scatter returns one in the slice of its first
+dimension, and all_gather takes scalars only.
 Errors: ImportError where no Gluon kernel could run.
 """
 
@@ -19,10 +21,7 @@ try:
 except ImportError as _error:
     raise ImportError("pyshmem.device.gluon: this Triton has no Gluon (triton.experimental.gluon)") from _error
 
-WITHOUT = {
-    *("all_gather", "all_reduce", "all_to_all", "reduce_scatter", "broadcast", "send", "recv", "sendrecv"),
-    *("load_tile", "store_tile"),
-}
+WITHOUT = {"load_tile", "store_tile"}
 
 __all__ = sorted(set(_device.__all__) - WITHOUT)
 globals().update({_name: getattr(_device, _name) for _name in __all__})

@@ -222,14 +222,13 @@ def store_piece(ctx, piece, values, places, mask):
 
 
 @jit
-def store_rows(ctx, address, rows, places, mask):
-    """store_piece of row j to member j, of ctx.members rows; those from n_pes on go nowhere."""
+def store_rows(ctx, address, rows, pe, places, mask):
+    """store_piece of each row to its member in the column ``pe``; rows of members from n_pes on go nowhere."""
     arch.check_reach("store_rows", ctx.reach)
-    pe = tl.arange(0, ctx.members)
     mine = pointer_to(address, rows.dtype)
     away = arch.distance(ctx, tl.minimum(pe, arch.decoded(ctx.n_pes) - 1)) // (rows.dtype.primitive_bitwidth // 8)
-    away = tl.multiple_of(away, together(rows.dtype))
-    tl.store(mine + away[:, None] + places[None, :], rows, mask=mask[None, :] & (pe < arch.decoded(ctx.n_pes))[:, None])
+    away = tl.multiple_of(away, [together(rows.dtype), together(rows.dtype)])
+    tl.store(mine + away + places, rows, mask=mask & (pe < arch.decoded(ctx.n_pes)))
 
 
 @jit

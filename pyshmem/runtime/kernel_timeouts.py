@@ -25,7 +25,7 @@ ROUTINES = (
     "min_reduce", "max_reduce", "sum_inscan", "sum_exscan", "barrier_all_grid",
     "wait_until_all", "wait_until_any", "wait_until_some",
     "wait_until_all_vector", "wait_until_any_vector", "wait_until_some_vector",
-    "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
+    "scan", "reduce_on_stream", "fcollect_on_stream", "alltoall_on_stream", "broadcast_on_stream", "barrier_on_stream",
     "alltoallv_on_stream", "reduce_scatter_on_stream", "sum_inscan_on_stream", "sum_exscan_on_stream",
     "signal_wait_until_on_stream", "request",
 )  # fmt: skip

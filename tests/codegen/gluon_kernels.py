@@ -131,6 +131,55 @@ def elements(ctx, part, n, WARP: gl.constexpr):
     )
 
 
+@triton.constexpr_function
+def block(warp, num_warps):
+    """A thread has four neighbours in a row of a block of two dimensions."""
+    return gl.BlockedLayout([1, 4], [warp // 8, 8], [num_warps, 1], [1, 0])
+
+
+@gluon.jit
+def at(shape: gl.constexpr, WARP: gl.constexpr):
+    """The places of the elements of a block by rows."""
+    layout: gl.constexpr = block(WARP, gl.num_warps())
+    row, column = gl.arange(0, shape[0], gl.SliceLayout(1, layout)), gl.arange(0, shape[1], gl.SliceLayout(0, layout))
+    return row[:, None] * shape[1] + column[None, :]
+
+
+@gluon.jit
+def tiles_combined(ctx, x, y, WARP: gl.constexpr):
+    tile = gl.load(x + at((16, 32), WARP))
+    gl.store(y + at((16, 32), WARP), dev.all_reduce(ctx, tile, "sum"))
+    gl.store(y + at((16, 32), WARP), dev.scan(ctx, tile, "max", exclusive=True))
+    gl.store(y + at((4, 32), WARP), dev.reduce_scatter(ctx, tile, "sum", axis=0))
+    gl.store(y, dev.all_reduce(ctx, gl.load(x), "min"))
+
+
+@gluon.jit
+def tiles_moved(ctx, x, y, WARP: gl.constexpr):
+    tile = gl.load(x + at((16, 32), WARP))
+    gl.store(y + at((16, 128), WARP), dev.all_gather(ctx, tile, axis=1))
+    gl.store(y + at((16, 32), WARP), dev.all_to_all(ctx, tile, axis=0))
+
+
+@gluon.jit
+def tiles_passed(ctx, x, y, to, of, WARP: gl.constexpr):
+    tile = gl.load(x + at((16, 32), WARP))
+    dev.send(ctx, dev.broadcast(ctx, tile, of), to)
+    gl.store(y + at((16, 32), WARP), dev.sendrecv(ctx, dev.recv(ctx, tile, of), to, of))
+
+
+@gluon.jit
+def rows_without_axis(ctx, x, y, WARP: gl.constexpr):
+    tile = gl.load(x + at((ctx.members, 128), WARP))
+    column = gl.arange(0, 128, gl.SliceLayout(0, block(WARP, gl.num_warps())))
+    gl.store(y + column, dev.reduce_scatter(ctx, tile, "sum"))
+
+
+@gluon.jit
+def gathered_without_axis(ctx, x, WARP: gl.constexpr):
+    dev.all_gather(ctx, gl.load(x + at((16, 32), WARP)))
+
+
 @gluon.jit
 def send(ctx, x, y, signal, pe):
     dev.put_signal(ctx, x, y, 100000, signal, 1, dev.SIGNAL_SET, pe)

@@ -50,6 +50,34 @@ def test_elements_of_partitions_compile_and_spill_nothing(target):
     refuse_spills(gluon_assembly(forms.elements, target, partition(target), 1000), target)
 
 
+TILES = [
+    (forms.tiles_combined, F32, F32),
+    (forms.tiles_moved, F32, F32),
+    (forms.tiles_passed, F32, F32, 1, 3),
+    (forms.rows_without_axis, F32, F32),
+]
+
+
+@pytest.mark.parametrize("case", TILES, ids=kernels.name_of)
+def test_tiles_keep_their_layouts_through_collectives(case, target):
+    """No element changes its thread, so none goes through shared memory: on NVIDIA, where polling needs none either."""
+    text = gluon_assembly(case[0], target, *case[1:])
+    refuse_spills(text, target)
+    lines = instructions(text)
+    if target == "nvidia":
+        assert places(lines, r"st\.global\.v4\.b32")
+        assert not places(lines, r"(ld|st)\.shared")
+
+
+def test_gathering_along_a_new_dimension_is_refused_in_gluon():
+    with pytest.raises(Exception) as caught:
+        gluon_assembly(forms.gathered_without_axis, "nvidia", F32)
+    error = caught.value
+    while error.__cause__ is not None:
+        error = error.__cause__
+    assert "all_gather: PE ?: axis: got None; wants a dimension of the tile, from 0 to 1" in str(error)
+
+
 def test_every_function_is_called_by_some_kernel():
     sources = [form.src for form in vars(forms).values() if isinstance(form, JITFunction)]
     sources += [form.src for form in forms.FORMS.values()]

@@ -47,9 +47,9 @@ def arrays_summed(ctx, dest, source, n):
 REFUSED = [
     (pointer_on, (F32, F32), "ptr"),
     (kernels.tiles, (F32, F32, 1000, 1, 1024), "load"),
-    (words_reduced, (F32,), "a collective on tiles"),
-    (tile_gathered, (F32,), "a collective on tiles"),
-    (tile_sent, (F32,), "a collective on tiles"),
+    (words_reduced, (F32,), "all_reduce"),
+    (tile_gathered, (F32,), "all_gather"),
+    (tile_sent, (F32,), "send"),
 ]
 REQUESTED = [
     (kernels.put, (F32, F32, 1000, 1)),

@@ -31,6 +31,24 @@ def moved(ctx, x, out, pe):
     tl.store(out + lane, dev.sendrecv(ctx, dev.broadcast(ctx, tile, 0), pe, pe))
 
 
+@triton.jit
+def combined(ctx, x, out):
+    lane = tl.arange(0, 64)
+    tile = tl.load(x + lane)
+    tl.store(out + lane, dev.all_reduce(ctx, tile, "sum"))
+    tl.store(out + lane, dev.scan(ctx, tile, "min", exclusive=True))
+    tl.store(out + tl.arange(0, 64 // ctx.members), dev.reduce_scatter(ctx, tile, "max", axis=0))
+
+
+@triton.jit
+def masked(ctx, x, out, pe):
+    lane = tl.arange(0, 64)
+    mask = dev.sendrecv(ctx, dev.all_reduce(ctx, tl.load(x + lane) > 0, "and"), pe, pe)
+    mask = dev.scan(ctx, dev.all_to_all(ctx, mask, axis=0), "or", exclusive=True)
+    tl.store(out + tl.arange(0, 64 * ctx.members), dev.all_gather(ctx, mask, axis=0))
+    tl.store(out, dev.all_reduce(ctx, pe > 0, "xor"))
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.uint16, torch.float16, torch.bfloat16], ids=str)
 def test_a_scalar_keeps_its_dtype_from_turn_to_turn(dtype, target):
     assert assembly(scalars, target, dtype, dtype, 3, 1)
@@ -43,3 +61,11 @@ def test_a_kernels_argument_is_a_tile_whatever_its_value(one, target):
 
 def test_floats_of_eight_bits_move(target):
     assert assembly(moved, target, torch.float8_e5m2, torch.float8_e5m2, 1)
+
+
+def test_floats_of_eight_bits_are_combined(target):
+    assert assembly(combined, target, torch.float8_e5m2, torch.float8_e5m2)
+
+
+def test_masks_move_and_are_combined(target):
+    assert assembly(masked, target, torch.int32, torch.int32, 3)

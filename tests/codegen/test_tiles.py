@@ -1,11 +1,15 @@
 """Collectives on tiles: how they are compiled, and that what they exchange is ordered as the memory model wants."""
 
+import importlib
+import pathlib
+import sys
+
 import pyshmem.device as dev
 import pytest
 import torch
 import triton
 import triton.language as tl
-from compiling import assembly, in_order, instructions, places
+from compiling import assembly, in_order, instructions, loops, places
 from test_compiles import refuse_spills
 from test_memory_model import ACQUIRE, BARRIER, DRAIN, POLL, RELEASE
 
@@ -29,6 +33,22 @@ def rows(ctx, x, y, z, count: tl.constexpr):
 
 
 @triton.jit
+def block_of(start, block):
+    """Pointers to the elements of a block of two dimensions, by rows."""
+    rows: tl.constexpr = block.shape[0]
+    columns: tl.constexpr = block.shape[1]
+    return start + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :]
+
+
+@triton.jit
+def along_axes(ctx, x, y, columns: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, 32)[:, None] * columns + tl.arange(0, columns)[None, :])
+    piece = dev.reduce_scatter(ctx, dev.all_to_all(ctx, tile, axis=1), "sum", axis=0)
+    whole = dev.all_gather(ctx, piece, axis=1)
+    tl.store(block_of(y, whole), dev.scan(ctx, whole, "sum", exclusive=True))
+
+
+@triton.jit
 def one_way(ctx, x, y, to, of, count: tl.constexpr):
     lane = tl.arange(0, count)
     tile = dev.sendrecv(ctx, tl.load(x + lane), to, of)
@@ -41,16 +61,21 @@ F32, F16, BF16, I64 = torch.float32, torch.float16, torch.bfloat16, torch.int64
 SMALL, MIDDLE = (all_reduce, F32, F32, 512, "sum"), (all_reduce, F32, F32, 2048, "sum")
 LARGE, ONE_WAY = (all_reduce, BF16, BF16, 16384, "sum"), (one_way, F32, F32, 1, 3, 1024)
 TINY = (all_reduce, F32, F32, 32, "sum")
-ROWS = (rows, F32, F32, F32, 512)
+ROWS, AXES = (rows, F32, F32, F32, 512), (along_axes, F32, F32, 64)
 CASES = [
     SMALL, MIDDLE, LARGE, (all_reduce, F16, F16, 8, "max"), (all_reduce, I64, I64, 128, "xor"),
-    ROWS, ONE_WAY,
+    ROWS, AXES, ONE_WAY,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0].__name__}-{case[1]}-{case[-2]}-{case[-1]}")
 def test_tile_collectives_compile_and_spill_nothing(case, target):
     refuse_spills(assembly(case[0], target, *case[1:]), target)
+
+
+@pytest.mark.parametrize("case", [SMALL, LARGE, ROWS, AXES], ids=["words", "two shot", "rows", "axes"])
+def test_tile_collectives_of_eight_pes_spill_nothing(case, target):
+    refuse_spills(assembly(case[0], target, *case[1:], n_pes=8), target)
 
 
 # ---- order ----
@@ -95,12 +120,12 @@ def test_warps_meet_between_the_reading_of_the_turns_number_and_its_writing(targ
         assert places(lines[last:number], BARRIER)
 
 
-@pytest.mark.parametrize("case", [MIDDLE, LARGE, ROWS], ids=["one shot", "two shot", "rows"])
+@pytest.mark.parametrize("case", [MIDDLE, LARGE, ROWS, AXES], ids=["one shot", "two shot", "rows", "axes"])
 def test_nvidia_tells_after_all_stores_and_reads_after_an_acquire(case):
     lines = instructions(assembly(case[0], "nvidia", *case[1:]))
     tells, polls = places(lines, r"st\.release\.sys"), places(lines, r"ld\.acquire\.sys")
     assert len(polls) == len(tells)
-    assert len(tells) == {MIDDLE: 1, LARGE: 2, ROWS: 3}[case]
+    assert len(tells) == {MIDDLE: 1, LARGE: 2, ROWS: 3, AXES: 4}[case]
     for tell in tells:
         stored = places(lines[:tell], WIDE_STORE["nvidia"])[-1]
         assert places(lines[stored:tell], BAR)
@@ -108,7 +133,7 @@ def test_nvidia_tells_after_all_stores_and_reads_after_an_acquire(case):
     assert joined(lines, "nvidia", BAR)
 
 
-@pytest.mark.parametrize("case", [MIDDLE, LARGE], ids=["one shot", "two shot"])
+@pytest.mark.parametrize("case", [MIDDLE, LARGE, AXES], ids=["one shot", "two shot", "axes"])
 def test_amd_drains_every_wave_writes_back_tells_and_invalidates_before_it_reads(case, amd):
     lines = instructions(assembly(case[0], amd, *case[1:]))
     flag = "global_store_dwordx2 .*" + ("off$" if amd == "gfx90a" else "sc0 sc1$")
@@ -130,9 +155,37 @@ def test_amd_words_go_through_all_caches_and_are_read_together(amd):
     assert not places(lines[stored : loads[0]], "|".join([RELEASE[amd], BARRIER, *ACQUIRE[amd]]))
 
 
-@pytest.mark.parametrize("case", [MIDDLE, LARGE, ROWS, ONE_WAY], ids=["one shot", "two shot", "rows", "one way"])
+@pytest.mark.parametrize(
+    "case", [MIDDLE, LARGE, ROWS, AXES, ONE_WAY], ids=["one shot", "two shot", "rows", "axes", "one way"]
+)
 def test_pieces_move_16_bytes_at_a_time(case, target):
     lines = instructions(assembly(case[0], target, *case[1:]))
     kind = "nvidia" if target == "nvidia" else "amd"
     assert places(lines, WIDE_STORE[kind])
     assert not places(lines, r"st\.global\.b(8|16|32) |(global|buffer)_store_(byte|short|dword) ")
+
+
+# ---- a loop whose loads are remote ----
+
+
+@pytest.fixture(scope="module")
+def pipelined(tmp_path_factory):
+    """The kernel of examples/pipelined_loads.py."""
+    folder = tmp_path_factory.mktemp("pipelined")
+    text = (pathlib.Path(__file__).parents[2] / "examples/pipelined_loads.py").read_text()
+    (folder / "kernel_of_pipelined_loads.py").write_text(text.split("shmem.init()")[0])
+    sys.path.insert(0, str(folder))
+    yield importlib.import_module("kernel_of_pipelined_loads").gemm
+    sys.path.remove(str(folder))
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_loads_of_a_pipelined_loop_are_as_wide_from_a_peer_as_from_here(pipelined, stages, target):
+    """Half of them are remote. On NVIDIA they go to shared memory by themselves if the loop has stages."""
+    text = assembly(pipelined, target, F16, F16, F32, 1, 4096, 4096, 128, 128, 64, stages, num_warps=8)
+    loop = max(loops(instructions(text)), key=len)
+    wide = {"nvidia": r"cp\.async\.cg\.shared\.global .* 0x10" if stages > 1 else r"ld\.global\.v4\.b32"}
+    loads = places(loop, wide.get(target, WIDE_LOAD["amd"]))
+    assert len(loads) == (8 if target == "nvidia" else 4)
+    assert len(places(loop, r"cp\.async\.cg|ld\.global|(global|buffer)_load")) == len(loads)
+    refuse_spills(text, target)

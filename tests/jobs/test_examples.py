@@ -14,12 +14,21 @@ from PIL import Image
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples"
 SECONDS = 360  # of one job; generous, machines are slow and shared
 GRACE = 15  # for the launcher to end its job
-LINES, LONGER = 60, {"llama_decode.py": 100}  # of code
+LINES, LONGER = 60, {"cholesky.py": 90, "llama_decode.py": 100}  # of code
+
+
+def _mesh(n):
+    """The mesh of n PEs, up to four of them."""
+    return {1: "1 x 1", 2: "1 x 2", 3: "1 x 3", 4: "2 x 2"}[n]
+
 
 # What an example prints on n PEs, a pattern a line, or several lines.
 EXAMPLES = {
     "c_stencil.py": lambda n: (
         rf"{n} PEs: 20 sweeps of {16 * n} x 64 points, C's heat and the kernel's are equal up to \d\.\de[-+]\d\d"
+    ),
+    "cholesky.py": lambda n: (
+        rf"{n} PEs: A = L @ L.T, 160 x 160 in float32, blocks of 32 on a {_mesh(n)} mesh, relative error \d\.\de-0[678]"
     ),
     "conjugate_gradients.py": lambda n: (
         rf"{n} PEs: 256 unknowns, {16 * (n > 1)} elements from others for each product, \d+ iterations, relative residual \d\.\de-1[01]"
@@ -52,6 +61,9 @@ EXAMPLES = {
     ),
     "pi.py": lambda n: rf"{n} PEs, 1000000 midpoints: pi = 3\.14159265358\d+, error \d\.\de-1[34]",
     "pipeline.py": lambda n: rf"{n} PEs: {n} stages, 6 microbatches, gradients as on one PE up to \d\.\de[-+]\d\d",
+    "pipelined_loads.py": lambda n: (
+        rf"{n} PEs: C = A @ B of the next PE, 128 x 128 x 256 in float16, 1 to 4 stages, all equal, relative error \d\.\de-0[678]"
+    ),
     "power_iteration.py": lambda n: (
         rf"{n} PEs: 100 vertices, 482 elements, eigenvalue 33.10796 after 22 steps, residual \d\.\de-07, drawn in power_iteration.png"
     ),
@@ -61,6 +73,9 @@ EXAMPLES = {
     "remote_store.py": lambda n: f"{n} PEs: PE 0 has filled the 4096 elements of PE {1 % n}",
     "ring.py": lambda n: f"{n} PEs: the list came back signed by {re.escape(str([*range(n)]))}",
     "ring_broadcast.py": lambda n: f"{n} PEs: 1000 elements came round, by host calls and by a kernel",
+    "summa.py": lambda n: (
+        rf"{n} PEs: C = A @ B, 128 x 128 x 256, on a {_mesh(n)} mesh and by all_gather_gemm, relative errors \d\.\de-0[678] and \d\.\de-04"
+    ),
     "tensor_parallel_mlp.py": lambda n: (
         rf"{n} PEs: forward and backward of a 64 x 32 x 96 layer, in one compiled graph, relative error at most \d\.\de-0[67]"
     ),

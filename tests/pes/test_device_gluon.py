@@ -106,6 +106,50 @@ def test_a_ring_of_gluon_kernels_shows_each_signal_after_its_payload(kernel, sen
 
 
 @gluon.jit
+def places(rows: gl.constexpr, columns: gl.constexpr, BLOCK: gl.constexpr):
+    row, column = gl.arange(0, rows, gl.SliceLayout(1, BLOCK)), gl.arange(0, columns, gl.SliceLayout(0, BLOCK))
+    return row[:, None] * columns + column[None, :]
+
+
+@gluon.jit
+def tiles(ctx, x, y, right, left, R: gl.constexpr, C: gl.constexpr, BLOCK: gl.constexpr):
+    """Each result goes to a place of y of its own, R * C elements on; that of all_gather is the last."""
+    at = places(R, C, BLOCK)
+    tile = gl.load(x + at)
+    gl.store(y + at, dev.all_reduce(ctx, tile, "sum"))
+    gl.store(y + R * C + at, dev.scan(ctx, tile, "sum"))
+    gl.store(y + 2 * R * C + at, dev.all_to_all(ctx, tile, axis=1))
+    gl.store(y + 3 * R * C + at, dev.sendrecv(ctx, tile, right, left))
+    gl.store(y + 4 * R * C + at, dev.broadcast(ctx, tile, 0))
+    gl.store(y + 5 * R * C + places(R // ctx.members, C, BLOCK), dev.reduce_scatter(ctx, tile, "sum", axis=0))
+    gl.store(y + 6 * R * C + places(R * ctx.members, C, BLOCK), dev.all_gather(ctx, tile, axis=0))
+    gl.store(y + 6 * R * C - 1, dev.all_reduce(ctx, gl.load(x), "max"))
+
+
+@on_a_gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64], ids=str)
+@pytest.mark.parametrize(("rows", "columns"), [(8, 16), (64, 128)])
+def test_collectives_on_gluons_tiles_give_what_tritons_do(rows, columns, dtype):
+    left, me, right = neighbours()
+    n, ctx = shmem.n_pes(), shmem.device_context()
+    most, size = 1 << (n - 1).bit_length(), rows * columns
+    block = gl.BlockedLayout([1, 4], [8, (32 if TARGETS[ctx.where.value] == "nvidia" else 64) // 8], [4, 1], [1, 0])
+    whole = [(torch.arange(size).reshape(rows, columns) * (pe + 1) % 7).to(dtype).cuda() for pe in range(n)]
+    y = torch.zeros((6 + most) * size, dtype=dtype, device="cuda")
+    tiles[(1,)](ctx, whole[me], y, right, left, rows, columns, block)
+    found, total = y.reshape(-1, rows, columns), sum(whole)
+    assert torch.equal(found[0], total)
+    assert torch.equal(found[1], sum(whole[: me + 1]))
+    nobodys = [torch.zeros_like(whole[0])] * (most - n)
+    pieces = [each.chunk(most, 1)[me] for each in [*whole, *nobodys]]
+    assert torch.equal(found[2], torch.cat(pieces, 1))
+    assert torch.equal(found[3], whole[left]) and torch.equal(found[4], whole[0])
+    assert torch.equal(found[5].reshape(-1)[: size // most], total.chunk(most)[me].reshape(-1))
+    assert torch.equal(found[6:].reshape(most, rows, columns), torch.stack([*whole, *nobodys]))
+    assert y[6 * size - 1] == max(each[0, 0] for each in whole)
+
+
+@gluon.jit
 def words(ctx, word, out, pe, left, LANES: gl.constexpr):
     lane = gl.arange(0, 64, LANES)
     me, n_pes = dev.my_pe(ctx), dev.n_pes(ctx)

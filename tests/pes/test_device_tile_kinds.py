@@ -83,6 +83,57 @@ def test_floats_of_eight_bits_are_moved_as_they_are(dtype, me, npes):
 
 
 @triton.jit
+def combined(ctx, source, reduced, scattered, before, WIDTH: tl.constexpr):
+    lane = tl.arange(0, WIDTH)
+    tile = tl.load(source + lane)
+    tl.store(reduced + lane, dev.all_reduce(ctx, tile, "sum"))
+    tl.store(scattered + tl.arange(0, WIDTH // ctx.members), dev.reduce_scatter(ctx, tile, "max", axis=0))
+    tl.store(before + lane, dev.scan(ctx, tile, "sum", exclusive=True))
+
+
+@pytest.mark.parametrize("dtype", EIGHT_BITS, ids=str)
+def test_floats_of_eight_bits_are_combined_in_float32_and_rounded_once(dtype, me, npes):
+    """Step by step in the dtype, what the other PEs add would be lost."""
+    width, members = 32, 1 << (npes - 1).bit_length()
+    ones = torch.arange(width) % 2 + 1
+    tiles = [(ones * (1.0 if pe == 0 else 5 / 64)).to(dtype).float() for pe in range(npes)]
+    source = tiles[me].to(dtype).to(shmem.zeros(1).device)
+    sizes = width, width // members, width
+    outs = [torch.zeros(size, dtype=torch.uint8, device=source.device).view(dtype) for size in sizes]
+    combined[(1,)](shmem.device_context(), source, *outs, width)
+    reduced, scattered, before = (out.cpu().float() for out in outs)
+    assert torch.equal(reduced, torch.stack(tiles).sum(0).to(dtype).float())
+    piece = slice(me * width // members, (me + 1) * width // members)
+    assert torch.equal(scattered, tiles[0][piece])
+    assert torch.equal(before, torch.stack([torch.zeros(width), *tiles[:me]]).sum(0).to(dtype).float())
+
+
+@triton.jit
+def masks(ctx, source, out, right, left, WIDTH: tl.constexpr):
+    lane = tl.arange(0, WIDTH)
+    mask = tl.load(source + lane) != 0
+    tl.store(out + lane, dev.all_reduce(ctx, mask, "or"))
+    tl.store(out + WIDTH + lane, dev.all_reduce(ctx, mask, "and"))
+    tl.store(out + 2 * WIDTH + lane, dev.scan(ctx, mask, "and", exclusive=True))
+    tl.store(out + 3 * WIDTH + lane, dev.broadcast(ctx, mask, 0))
+    tl.store(out + 4 * WIDTH + lane, dev.sendrecv(ctx, mask, right, left))
+    tl.store(out + 5 * WIDTH + lane, dev.all_to_all(ctx, dev.all_to_all(ctx, mask, axis=0), axis=0))
+
+
+def test_masks_are_moved_and_combined_by_and_or_and_xor(me, npes):
+    width, members = 32, 1 << (npes - 1).bit_length()
+    tiles = [torch.arange(width) * (pe + 3) % 5 < 3 for pe in range(npes)]
+    out = torch.zeros(6 * width, dtype=torch.int32, device=shmem.zeros(1).device)
+    masks[(1,)](
+        shmem.device_context(), tiles[me].to(torch.int32).to(out.device), out, (me + 1) % npes, (me - 1) % npes, width
+    )
+    ours, whole = torch.arange(width) < npes * width // members, torch.stack(tiles)
+    before = whole[:me].all(0)
+    wanted = [whole.any(0), whole.all(0), before, tiles[0], tiles[(me - 1) % npes], tiles[me] & ours]
+    assert torch.equal(out.cpu().reshape(6, width), torch.stack(wanted).to(torch.int32))
+
+
+@triton.jit
 def reduced(ctx, x, op: tl.constexpr):
     dev.all_reduce(ctx, tl.load(x + tl.arange(0, 4)), op)
 
@@ -124,6 +175,48 @@ def test_a_refusal_names_the_argument_as_the_call_does(call, words, me):
     x = shmem.zeros(4, dtype=torch.int32)
     with pytest.raises(Exception, match=words.format(me=me)):
         bad_call[(1,)](shmem.device_context(), x, 99, call)
+
+
+@triton.jit
+def bad_axis(ctx, x, CALL: tl.constexpr, AXIS: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, 2)[:, None] * 4 + tl.arange(0, 4)[None, :])
+    if CALL == "reduce_scatter":
+        dev.reduce_scatter(ctx, tile, "sum", axis=AXIS)
+    elif CALL == "all_gather":
+        dev.all_gather(ctx, tile, axis=AXIS)
+    elif CALL == "all_to_all":
+        dev.all_to_all(ctx, tile, axis=AXIS)
+    elif CALL == "scalar":
+        dev.all_gather(ctx, 1, axis=AXIS)
+    else:
+        dev.scan(ctx, tile > 0, "sum")
+
+
+@interpreted
+@pytest.mark.parametrize(("call", "axis", "words"), [
+    ("reduce_scatter", 2, "reduce_scatter: PE {me}: axis: got 2; wants a dimension of the tile, from 0 to 1"),
+    ("all_to_all", -1, "all_to_all: PE {me}: axis: got -1; wants a dimension of the tile, from 0 to 1"),
+    ("all_gather", "rows", "all_gather: PE {me}: axis: got 'rows'; wants a dimension of the tile, from 0 to 1"),
+    ("scalar", 0, "all_gather: PE {me}: tile: got a value of int32; wants a block, for an axis"),
+    ("scan", 0, "scan: PE {me}: tile: got a block of int1; wants a dtype that sum is defined for"),
+])  # fmt: skip
+def test_a_wrong_axis_is_refused(call, axis, words, me):
+    x = shmem.zeros(8, dtype=torch.int32)
+    with pytest.raises(Exception, match=words.format(me=me)):
+        bad_axis[(1,)](shmem.device_context(), x, call, axis)
+
+
+@interpreted
+def test_a_dimension_with_less_than_an_index_for_each_member_is_refused(me, npes):
+    if npes < 3:
+        pytest.skip("two rows are enough for two PEs")
+    x, members = shmem.zeros(8, dtype=torch.int32), 1 << (npes - 1).bit_length()
+    for call in ("reduce_scatter", "all_to_all"):
+        words = (
+            f"{call}: PE {me}: tile: got a block of int32; wants a block whose dimension 0 is a multiple of {members}"
+        )
+        with pytest.raises(Exception, match=words):
+            bad_axis[(1,)](shmem.device_context(), x, call, 0)
 
 
 @triton.jit

@@ -168,6 +168,66 @@ def test_reduce_scatter_of_one_dimension_gives_a_scalar():
     assert y.item() == every("int32", members(N()))[:, ME()].max()
 
 
+# ---- along an axis ----
+
+
+@triton.jit
+def store_block(to, block):
+    """Store a block of two dimensions by rows."""
+    rows: tl.constexpr = block.shape[0]
+    columns: tl.constexpr = block.shape[1]
+    tl.store(to + tl.arange(0, rows)[:, None] * columns + tl.arange(0, columns)[None, :], block)
+
+
+@triton.jit
+def cutting(ctx, x, scattered, gathered, exchanged, SIDE: tl.constexpr, AXIS: tl.constexpr, OP: tl.constexpr):
+    tile = tl.load(x + tl.arange(0, SIDE)[:, None] * SIDE + tl.arange(0, SIDE)[None, :])
+    store_block(scattered, dev.reduce_scatter(ctx, tile, OP, axis=AXIS))
+    store_block(gathered, dev.all_gather(ctx, tile, axis=AXIS))
+    store_block(exchanged, dev.all_to_all(ctx, tile, axis=AXIS))
+
+
+@pytest.mark.parametrize("dtype, axis, side", [
+    ("float32", 0, 16), ("float32", 1, 16), ("int8", 1, 32), ("float16", 0, 16), ("uint64", 1, 32), ("float64", 0, 32)
+])  # fmt: skip
+def test_an_axis_is_cut_into_a_piece_for_each_member_and_nobodys_pieces_are_zeros(dtype, axis, side):
+    """ctx.members pieces: piece j is PE j's on any number of PEs, and those up to the power of two are nobody's."""
+    most = members(N())
+    tiles = every(dtype, (side, side))
+    shapes = [[side, side] for _ in range(3)]
+    shapes[0][axis] //= most
+    shapes[1][axis] *= most
+    outs = [tensor(np.ones(shape, dtype)) for shape in shapes]
+    cutting[(1,)](shmem.device_context(), tensor(tiles[ME()]), *outs, side, axis, "sum")
+    scattered, gathered, exchanged = (out.cpu().numpy() for out in outs)
+    nobodys = most - N()
+    total = tiles.sum(axis=0, dtype=dtype)
+    np.testing.assert_array_equal(scattered, np.split(total, most, axis)[ME()])
+    np.testing.assert_array_equal(gathered, np.concatenate([*tiles, *[np.zeros((side, side), dtype)] * nobodys], axis))
+    pieces = [np.split(tile, most, axis)[ME()] for tile in tiles] + [np.zeros(shapes[0], dtype)] * nobodys
+    np.testing.assert_array_equal(exchanged, np.concatenate(pieces, axis))
+
+
+@triton.jit
+def scanning(ctx, x, y, z, count: tl.constexpr, op: tl.constexpr):
+    lane = tl.arange(0, count)
+    tl.store(y + lane, dev.scan(ctx, tl.load(x + lane), op))
+    tl.store(z + lane, dev.scan(ctx, tl.load(x + lane), op, exclusive=True))
+
+
+@pytest.mark.parametrize("dtype, op, first", [
+    ("float32", "sum", 0), ("int8", "min", 127), ("float16", "max", -np.inf), ("uint32", "and", 2**32 - 1),
+    ("uint64", "min", 2**64 - 1), ("int64", "prod", 1), ("int32", "and", -1), ("uint8", "max", 0),
+])  # fmt: skip
+def test_scan_combines_the_tiles_of_the_pes_up_to_this_one_or_before_it(dtype, op, first):
+    tiles = every(dtype, 128)
+    y, z = (tensor(np.zeros(128, dtype)) for _ in range(2))
+    scanning[(1,)](shmem.device_context(), tensor(tiles[ME()]), y, z, 128, op)
+    np.testing.assert_array_equal(y.cpu().numpy(), UFUNCS[op].reduce(tiles[: ME() + 1], dtype=dtype))
+    before = UFUNCS[op].reduce(tiles[: ME()], dtype=dtype) if ME() else np.full(128, first, dtype)
+    np.testing.assert_array_equal(z.cpu().numpy(), before)
+
+
 # ---- one way ----
 
 

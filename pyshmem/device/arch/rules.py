@@ -13,7 +13,7 @@ from pyshmem.runtime import _native
 @triton.constexpr_function
 def wanted_of(tile: object, rows: int) -> str | None:
     """Return the description of a valid tile, or None if ``tile`` is valid. rows: the required rows; 0 for any number."""
-    if not isinstance(tile, tl.tensor) or tile.dtype.is_ptr() or tile.dtype.is_int1():
+    if not isinstance(tile, tl.tensor) or tile.dtype.is_ptr():
         return "numbers in registers"
     if rows and (not tile.type.is_block() or int(tile.shape[0]) != rows):
         return f"{rows} as its first dimension, ctx.members: one entry for each PE, and up to a power of two"
@@ -25,8 +25,22 @@ def fault_of(op: object, tile: tl.tensor) -> tuple[str, str] | None:
     """Return (argument, description of valid values) for an invalid operator or dtype, or None if both are valid."""
     if op not in _native.REDUCTIONS:
         return "op", "one of " + ", ".join(_native.REDUCTIONS)
-    if not is_combined(op, tile.dtype):
-        return "tile", f"a dtype that {op} is defined for"
+    if tile.dtype.is_int1():
+        defined = is_bitwise(op)
+    else:
+        defined = is_combined(op, tile.dtype) or (tile.dtype.is_fp8() and not is_bitwise(op))
+    return None if defined else ("tile", f"a dtype that {op} is defined for")
+
+
+@triton.constexpr_function
+def fault_of_axis(tile: tl.tensor, axis: object, pieces: int) -> tuple[str, str] | None:
+    """Return (argument, description of valid values), or None if dimension ``axis`` can be cut into ``pieces``."""
+    if not tile.type.is_block():
+        return "tile", "a block, for an axis"
+    if not isinstance(axis, int) or isinstance(axis, bool) or not 0 <= axis < len(tile.shape):
+        return "axis", f"a dimension of the tile, from 0 to {len(tile.shape) - 1}"
+    if int(tile.shape[axis]) % pieces:
+        return "tile", f"a block whose dimension {axis} is a multiple of {pieces}, ctx.members"
     return None
 
 
@@ -91,9 +105,21 @@ def on_pointers(routine: str) -> str | None:
 
 
 @triton.constexpr_function
-def wanted_reach() -> str:
+def wanted_reach(routine: str = "") -> str:
+    """Return the description of a valid context, with the call on arrays that reaches other nodes, if there is one."""
+    arrays = {
+        "all_reduce": "sum_reduce and its kin",
+        "reduce_scatter": "sum_reduce and its kin",
+        "scan": "sum_inscan or sum_exscan",
+        "all_gather": "fcollect",
+        "all_to_all": "alltoall",
+        "broadcast": "broadcast(ctx, dest, source, nelems, PE_root)",
+    }
+    messages = dict.fromkeys(("send", "recv", "sendrecv"), "put_signal with signal_wait_until")
+    instead = {**arrays, **messages}.get(routine)
     return (
         "a device context of reach DIRECT, of a team of one node as TEAM_SHARED: this call does not reach other nodes"
+        + (f"; {instead}, on symmetric arrays, does" if instead else "")
     )
 
 

@@ -15,7 +15,7 @@ from pyshmem.device.collectives.packing import (
     combine,
     element_in,
     from_lanes,
-    shared_by,
+    lanes_share,
     to_lanes,
     words_in,
 )
@@ -35,29 +35,29 @@ from pyshmem.device.context import my_pe, n_pes
 
 
 @jit
-def reduce_words(ctx, slot, flat, op: tl.constexpr):
-    """Execute all_reduce of a block of one dimension, in a small team.
+def reduce_words(ctx, slot, flat, element: tl.constexpr, op: tl.constexpr):
+    """Execute all_reduce of a block of one dimension, the bits of ``element``, in a small team.
 
     A block that fits in a piece needs no loop, so that addresses are computed while the elements are loaded.
     """
     count: tl.constexpr = flat.shape[0]
     turn = begin(slot)  # first, so that its load overlaps with those of the elements
-    lanes = to_lanes(flat)
-    lane = tl.arange(0, lanes.shape[0])
-    words: tl.constexpr = words_in(flat.dtype)
-    shared: tl.constexpr = shared_by(count, flat.dtype)
+    shared: tl.constexpr = lanes_share(count, element, arch.in_gluon())
+    lanes = to_lanes(flat, shared)
+    lane = arch.along(lanes, 0)
+    words: tl.constexpr = words_in(element)
     if 8 * words * lanes.shape[0] <= SMALLEST or 8 * words * lanes.shape[0] <= ctx.piece:
-        total = reduce_lanes(ctx, slot, turn, lanes, lane * words, lane >= 0, flat.dtype, shared, op)
+        total = reduce_lanes(ctx, slot, turn, lanes, lane * words, lane >= 0, element, shared, op)
     else:
-        total = reduce_in_turns(ctx, slot, turn, lanes, flat.dtype, shared, op)
-    return from_lanes(total, flat.dtype, count)
+        total = reduce_in_turns(ctx, slot, turn, lanes, element, shared, op)
+    return from_lanes(total, flat.dtype, count, shared)
 
 
 @jit
 def reduce_in_turns(ctx, slot, turn, lanes, element: tl.constexpr, shared: tl.constexpr, op: tl.constexpr):
     """Reduce as many lanes per turn as a piece holds."""
     words: tl.constexpr = words_in(element)
-    lane = tl.arange(0, lanes.shape[0])
+    lane = arch.along(lanes, 0)
     room = ctx.piece // (8 * words)
     total = lanes
     for first in range(0, end_of_turns(ctx, lanes.shape[0]), room):

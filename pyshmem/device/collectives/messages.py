@@ -29,7 +29,8 @@ from pyshmem.device.collectives.scratch import (
     within,
     words_of,
 )
-from pyshmem.device.collectives.tiles import flatten, load_at, piece_elements, shaped
+from pyshmem.device.collectives.shapes import flatten, shaped
+from pyshmem.device.collectives.tiles import load_at, piece_elements
 from pyshmem.device.context import my_pe, n_pes
 
 
@@ -38,7 +39,7 @@ def send(ctx, tile, pe):
     """Send a tile to ``pe``, where the same program calls recv. Messages to one PE arrive in the order of the sends.
 
     ctx: a device context.  pe: an int, counts in its team.
-    tile: a block of numbers or a scalar, of the shape and dtype that recv names. Up to two pieces are sent ahead of recv.
+    tile: a block of numbers, a mask, or a scalar, of the shape and dtype that recv names. Two pieces may be ahead of recv.
     Order: it orders no other memory: fence and quiet do.
     Errors: ArgumentError for operands of a wrong type, OutOfRangeError for a PE in interpreted kernels;
         WaitTimeoutError, raised by the next host call, for too many programs or a wait longer than PYSHMEM_WAIT_TIMEOUT.
@@ -81,7 +82,7 @@ def sendrecv(ctx, tile, to, of):
     """Send a tile to ``to`` and return the tile that ``of`` sends, piece by piece: a ring of PEs may call it with any size.
 
     ctx: a device context.  to, of: ints, count in its team; the PEs there call sendrecv, or recv and send.
-    tile: a block of numbers or a scalar, of the shape and dtype received.
+    tile: a block of numbers, a mask, or a scalar, of the shape and dtype received.
     Order: it orders no other memory: fence and quiet do.
     Errors: ArgumentError for operands of a wrong type, OutOfRangeError for a PE in interpreted kernels;
         WaitTimeoutError, raised by the next host call, for too many programs or a wait longer than PYSHMEM_WAIT_TIMEOUT.
@@ -190,12 +191,12 @@ def take_piece(ctx, slot, found, first, root):
 
 @jit
 def put_piece(ctx, piece, flat, first):
-    lane = tl.arange(0, flat.shape[0])
+    lane = arch.along(flat, 0)
     transport.store_piece(ctx, piece, flat, lane - first, within(lane, first, piece_elements(ctx, flat.dtype)))
 
 
 @jit
 def take(ctx, address, found, first):
-    lane = tl.arange(0, found.shape[0])
+    lane = arch.along(found, 0)
     inside = within(lane, first, piece_elements(ctx, found.dtype))
     return tl.where(inside, load_at(address, lane - first, inside, found.dtype), found)

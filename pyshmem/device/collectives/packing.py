@@ -6,6 +6,8 @@ is sent as two words.
 
 from __future__ import annotations
 
+import math
+
 import triton
 import triton.language as tl
 
@@ -17,6 +19,12 @@ from pyshmem.device.arch import jit
 def shared_by(count: int, element: tl.dtype) -> int:
     """Return how many of ``count`` elements share a lane."""
     return 2 if element.primitive_bitwidth == 16 and count > 1 else 1
+
+
+@triton.constexpr_function
+def lanes_share(count: int, element: tl.dtype, in_gluon: bool) -> int:
+    """Return shared_by, or 1 in Gluon, where the layout of a tile may have neighbours in two threads."""
+    return 1 if in_gluon else shared_by(count, element)
 
 
 @triton.constexpr_function
@@ -33,22 +41,41 @@ def bits_of(element: tl.dtype) -> tl.dtype:
 
 @triton.constexpr_function
 def moved_as(element: tl.dtype) -> tl.dtype:
-    """The type in which elements only move: floats of 8 bits as integers, since Triton converts no number to these."""
-    return tl.int8 if element.is_fp8() else element
+    """The type in which elements only move: floats of 8 bits and masks as integers."""
+    return tl.int8 if element.is_fp8() or element.is_int1() else element
+
+
+@triton.constexpr_function
+def combined_as(element: tl.dtype) -> tl.dtype:
+    """The type that results are rounded to: masks are bytes on their way."""
+    return tl.int8 if element.is_int1() else element
 
 
 @triton.constexpr_function
 def summed_in(element: tl.dtype) -> tl.dtype:
-    """The type in which elements are combined: half types in float32."""
-    return tl.float32 if element.is_floating() and element.primitive_bitwidth < 32 else element
+    """The type in which elements are combined: half types and floats of 8 bits in float32."""
+    if element.is_floating():
+        return tl.float32 if element.primitive_bitwidth < 32 else element
+    return tl.int8 if element.is_int1() else element
+
+
+@triton.constexpr_function
+def identity_of(op: str, wide: tl.dtype, element: tl.dtype) -> int | float:
+    """Return the neutral element of ``op``, for elements that are combined as ``wide``."""
+    if wide.is_floating():
+        return {"min": math.inf, "max": -math.inf, "prod": 1.0}.get(op, 0.0)
+    signed = wide.is_int_signed()
+    bits = wide.primitive_bitwidth - signed
+    all_bits = 1 if element.is_int1() else -1 if signed else 2**bits - 1
+    return {"min": 2**bits - 1, "max": -(2**bits) if signed else 0, "prod": 1, "and": all_bits}.get(op, 0)
 
 
 @jit
-def to_lanes(flat):
-    """Convert a block of one dimension to lanes."""
+def to_lanes(flat, shared: tl.constexpr):
+    """Convert a block of one dimension to lanes of ``shared`` elements."""
     count: tl.constexpr = flat.shape[0]
     bits = flat.to(bits_of(flat.dtype), bitcast=True)
-    if shared_by(count, flat.dtype) == 2:
+    if shared == 2:
         low, high = tl.split(tl.reshape(bits, [count // 2, 2]))
         return both(low.to(tl.int32), high.to(tl.int32))
     else:
@@ -56,9 +83,9 @@ def to_lanes(flat):
 
 
 @jit
-def from_lanes(lanes, element: tl.constexpr, count: tl.constexpr):
+def from_lanes(lanes, element: tl.constexpr, count: tl.constexpr, shared: tl.constexpr):
     """Convert lanes to the block of ``count`` elements: the inverse of to_lanes."""
-    if shared_by(count, element) == 2:
+    if shared == 2:
         bits = tl.reshape(tl.join(lanes.to(tl.int16), (lanes >> 16).to(tl.int16)), [count])
     else:
         bits = lanes.to(bits_of(element))

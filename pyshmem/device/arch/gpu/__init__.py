@@ -3,12 +3,13 @@
 from types import ModuleType as _ModuleType
 
 from pyshmem.device.arch.gpu.array_waits import test_all, test_any, test_some, wait_all, wait_any, wait_some
-from pyshmem.device.arch.gpu.blocks import apart, arange, in_registers
+from pyshmem.device.arch.gpu.blocks import along, apart, arange, blank, in_gluon, in_registers, laid_out
 from pyshmem.device.arch.gpu.checks import (
     check,
     check_alone,
     check_apart,
     check_atomic,
+    check_axis,
     check_blocks,
     check_choice,
     check_combined,

@@ -6,6 +6,7 @@ only difference, so device functions create their blocks by these functions.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -55,6 +56,34 @@ def zeros(count: Any, dtype: Any, _semantic: Any = None, _generator: Any = None)
 
 
 @core.builtin
+def along(block: tl.tensor, dim: Any, _semantic: Any = None, _generator: Any = None) -> tl.tensor:
+    """Return 0 ... extent - 1 along dimension ``dim`` of ``block``, with an extent of 1 along the others."""
+    dim = _plain(dim)
+    others, layout = [each for each in range(len(block.shape)) if each != dim], ()
+    if _generator.is_gluon:
+        layout = (functools.reduce(lambda whole, each: _slice(each, whole), reversed(others), block.type.layout),)
+    numbers = _semantic.arange(0, int(_plain(block.shape[dim])), *layout)
+    return functools.reduce(_semantic.expand_dims, others, numbers)
+
+
+@core.builtin
+def blank(shape: Any, dtype: Any, like: tl.tensor, _semantic: Any = None, _generator: Any = None) -> tl.tensor:
+    """Return a block of zeros. In Gluon it has the layout of ``like``, or without its first dimension the slice of that."""
+    extents = [int(_plain(extent)) for extent in _plain(shape)]
+    layout = _layout(1, _semantic, _generator)
+    if _generator.is_gluon and like.type.is_block():
+        whole = like.type.layout
+        layout = (whole if len(extents) == len(like.shape) else _slice(0, whole),)
+    return _semantic.full(extents, 0, _plain(dtype), *layout)
+
+
+@core.builtin
+def laid_out(block: tl.tensor, like: tl.tensor, _semantic: Any = None, _generator: Any = None) -> tl.tensor:
+    """Return ``block``, in Gluon in the layout of ``like``."""
+    return _semantic.convert_layout(block, like.type.layout) if _generator.is_gluon else block
+
+
+@core.builtin
 def number(value: Any, dtype: Any, _semantic: Any = None) -> tl.tensor:
     """Return a constant as a scalar tensor."""
     return _semantic.make_scalar(_plain(value), _plain(dtype))
@@ -86,6 +115,12 @@ def too_few(block: tl.tensor, threads: Any, _semantic: Any = None, _generator: A
     """Return whether a block has fewer elements than threads. It is False in Gluon, whose blocks cannot be enlarged."""
     few = block.type.is_block() and math.prod(block.shape) < _plain(threads)
     return tl.constexpr(few and not _generator.is_gluon)
+
+
+def _slice(dim: int, whole: Any) -> Any:
+    from triton.experimental.gluon.language import SliceLayout
+
+    return SliceLayout(dim, whole)
 
 
 def _plain(value: Any) -> Any:

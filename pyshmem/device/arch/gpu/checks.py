@@ -11,6 +11,7 @@ from pyshmem.device.arch.rules import (
     covers,
     describe,
     fault_of,
+    fault_of_axis,
     fault_of_order,
     on_pointers,
     wanted_atomic,
@@ -108,10 +109,30 @@ def check_pe(ctx: object, routine: str, argument: str, pe: object) -> None:
         refuse_call(ArgumentError, routine, argument, pe, "one number")
 
 
-@triton.constexpr_function
-def check_tile(ctx: object, routine: str, argument: str, tile: object, rows: int = 0) -> None:
-    """Errors: ArgumentError if ``tile`` is not a tile, or does not have the required shape."""
+@triton.jit
+def check_tile(ctx, routine: tl.constexpr, argument: tl.constexpr, tile, rows: tl.constexpr = 0):
+    """Errors: ArgumentError if ``tile`` is not a tile or has a wrong shape, or if the team has PEs on other nodes."""
     check_context(ctx, routine)
+    check_near(routine, ctx.reach)
+    check_registers(routine, argument, tile, rows)
+
+
+@triton.constexpr_function
+def check_near(routine: str, reach: object) -> None:
+    if not is_direct(reach):
+        refuse_call(ArgumentError, routine, "ctx", reach, wanted_reach(routine))
+
+
+@triton.constexpr_function
+def check_axis(routine: str, tile: tl.tensor, axis: object, pieces: int) -> None:
+    """Errors: ArgumentError if ``axis`` is no dimension of the tile that can be cut into ``pieces``."""
+    fault = fault_of_axis(tile, axis, pieces)
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], axis if fault[0] == "axis" else tile, fault[1])
+
+
+@triton.constexpr_function
+def check_registers(routine: str, argument: str, tile: object, rows: int) -> None:
     wants = wanted_of(tile, rows)
     if wants is not None:
         refuse_call(ArgumentError, routine, argument, tile, wants)

@@ -34,7 +34,7 @@ def await_words(ctx, routine: tl.constexpr, address, places, mark, mask, count: 
     pointers = address.to(tl.pointer_type(tl.int64)) + tl.where(mask, places, 0)
     wanted = mark.to(tl.int32)
     if is_nvidia(ctx.where):
-        found = spinning.as_many(wanted + tl.zeros_like(places), count)
+        found = spinning.as_many(wanted + places * 0, count)
         last = decoded(ctx.n_pes) - 1
         polled = False
         # A loop of one iteration: Triton recomputes an expression for each layout that it needs, but not a loop's result.
@@ -117,7 +117,7 @@ def stop(ctx, routine: tl.constexpr, count: tl.constexpr, missing, waiting, expi
 def absent(ctx, pointers, wanted, mask, count: tl.constexpr):
     """Return for each lane a member whose word has not arrived yet, or -1."""
     found = spinning.load_many(ctx, pointers, decoded(ctx.n_pes) - 1, count, EDITION)
-    missing = tl.full([mask.shape[0]], -1, tl.int32)
+    missing = mask.to(tl.int32) * 0 - 1
     for member in tl.static_range(count):
         there = (found[member] >> 32).to(tl.int32) == wanted
         missing = tl.where(mask & (not there), tl.minimum(member, decoded(ctx.n_pes) - 1), missing)

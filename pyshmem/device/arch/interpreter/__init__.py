@@ -9,6 +9,7 @@ from pyshmem.device.arch.interpreter.checks import (
     check_alone,
     check_apart,
     check_atomic,
+    check_axis,
     check_blocks,
     check_choice,
     check_combined,
@@ -61,12 +62,16 @@ from pyshmem.device.arch.interpreter.team_flags import (
 )
 from pyshmem.device.arch.interpreter.translation import distance, translate
 from pyshmem.device.arch.interpreter.values import (
+    along,
     apart,
     arange,
+    blank,
     decoded,
     fit,
+    in_gluon,
     in_registers,
     jit,
+    laid_out,
     rounded,
     threads,
 )

@@ -16,6 +16,7 @@ from pyshmem.device.arch.rules import (
     comparisons_named,
     covers,
     fault_of,
+    fault_of_axis,
     fault_of_order,
     on_pointers,
     wanted_atomic,
@@ -36,6 +37,7 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.job import job
 
+OTHER_NODES = "the context of a team with PEs on other nodes"
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 
 
@@ -104,8 +106,7 @@ def check_reach(routine: str, reach: Any) -> None:
     """Errors: ArgumentError if the call has no form for a team of several nodes: calls on pointers and on tiles."""
     call = on_pointers(routine)
     if call and not is_direct(number(reach)):
-        got = "the context of a team with PEs on other nodes"
-        refuse_call(ArgumentError, call, "ctx", got, wanted_reach())
+        refuse_call(ArgumentError, call, "ctx", OTHER_NODES, wanted_reach())
 
 
 def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
@@ -116,11 +117,21 @@ def check_pe(ctx: Any, routine: str, argument: str, pe: Any) -> None:
 
 
 def check_tile(ctx: Any, routine: str, argument: str, tile: Any, rows: Any = 0) -> None:
-    """Errors: ArgumentError if ``tile`` is no tile or has a wrong shape."""
+    """Errors: ArgumentError if ``tile`` is no tile or has a wrong shape, or if the team has PEs on other nodes."""
     check_context(ctx, routine)
+    if not is_direct(number(ctx.reach)):
+        refuse_call(ArgumentError, routine, "ctx", OTHER_NODES, wanted_reach(routine))
     wants = wanted_of(tile, number(rows))
     if wants is not None:
         refuse_call(ArgumentError, routine, argument, describe(tile), wants)
+
+
+def check_axis(routine: str, tile: Any, axis: Any, pieces: Any) -> None:
+    """Errors: ArgumentError if ``axis`` is no dimension of the tile that can be cut into ``pieces``."""
+    axis = axis.value if isinstance(axis, tl.constexpr) else axis
+    fault = fault_of_axis(tile, axis, number(pieces))
+    if fault is not None:
+        refuse_call(ArgumentError, routine, fault[0], repr(axis) if fault[0] == "axis" else describe(tile), fault[1])
 
 
 def check_reduced(routine: str, op: Any, tile: Any) -> None:

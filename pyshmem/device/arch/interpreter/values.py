@@ -112,6 +112,27 @@ def apart(count: Any) -> Any:
     return tl.arange(0, 4 * count)
 
 
+def along(block: Any, dim: int) -> Any:
+    """Return 0 ... extent - 1 along dimension ``dim`` of ``block``, with an extent of 1 along the others."""
+    shape = [int(extent) if place == dim else 1 for place, extent in enumerate(block.shape)]
+    return tl.reshape(tl.arange(0, int(block.shape[dim])), shape)
+
+
+def blank(shape: Any, dtype: Any, like: Any) -> Any:
+    """Return a block of zeros. ``like`` matters in Gluon only."""
+    return tl.zeros(shape, dtype)
+
+
+def laid_out(block: Any, like: Any) -> Any:
+    """Return ``block``: layouts are Gluon's."""
+    return block
+
+
+def in_gluon() -> bool:
+    """Return False: Gluon has no interpreter."""
+    return False
+
+
 def threads(ctx: Any) -> int:
     """Return the number of threads that block sizes are computed from. It is large, so that there are few blocks."""
     return 256
