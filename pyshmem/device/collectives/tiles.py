@@ -53,13 +53,12 @@ ctx: a device context. Program p of a grid exchanges data with program p on the 
 tile: {tile}
 {operands}Order: all PEs call in the same order, with no barrier between. It orders no other memory: fence and quiet do.
 Errors: ArgumentError for a wrong tile{op_too}, or a team with PEs on other nodes; WaitTimeoutError, raised by the next
-    host call, for a grid of more programs than the scratch has slots for, or a wait longer than PYSHMEM_WAIT_TIMEOUT.
+    host call, for more programs than the scratch has slots for, or a wait longer than PYSHMEM_WAIT_TIMEOUT.
 Spec: {spec}.
 """
 ANY = "a block of numbers, a mask, or a scalar, of one shape and dtype on all PEs."
-CUT = """a block of numbers, or a mask.
-axis: a constexpr, the dimension that is cut into ctx.members equal pieces, or None for a first dimension of ctx.members
-    rows. Piece j is for PE j; pieces from n_pes on go nowhere."""
+CUT = """a block of numbers or a mask.  axis: a constexpr, the dimension that is cut into ctx.members pieces, or None for a
+    first dimension of ctx.members rows. Piece j is for PE j; pieces from n_pes on go nowhere."""
 OPERATOR = """op: "sum", "prod", "min", "max", "and", "or" or "xor"; the last three for masks. Floats of 8 and 16 bits are
     combined in float32, in PE order, and rounded once.
 """
@@ -114,8 +113,7 @@ def scan(ctx, tile, op: tl.constexpr, exclusive: tl.constexpr = False):
 
 @documented(
     TILE,
-    what="""Combine the tiles of all PEs element by element. Returns: this PE's piece of the result, whose extent along
-``axis`` is the tile's divided by ctx.members; without axis, row my_pe.""",
+    what="Combine the tiles of all PEs element by element. Returns: this PE's piece of the result; without axis, row my_pe.",
     tile=CUT,
     operands=OPERATOR,
     op_too=", axis or operator",
