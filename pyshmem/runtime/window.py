@@ -51,9 +51,12 @@ class Pages:
     def import_(self, fd: int) -> int:
         return os.dup(fd)
 
-    def map(self, address: int, chunk: Chunk) -> None:
+    def map(self, address: int, chunks: Sequence[Chunk]) -> None:
+        """Map chunks one after the other."""
         access = mmap.PROT_READ | mmap.PROT_WRITE
-        self._place(address, chunk.nbytes, access, mmap.MAP_SHARED | MAP_FIXED, chunk.source, chunk.start)
+        for chunk in chunks:
+            self._place(address, chunk.nbytes, access, mmap.MAP_SHARED | MAP_FIXED, chunk.source, chunk.start)
+            address += chunk.nbytes
 
     def unmap(self, address: int, nbytes: int) -> None:
         self._place(address, nbytes, _NO_ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED)
@@ -80,11 +83,15 @@ class Handles:
     def reserve(self, nbytes: int) -> int:
         return self._driver.reserve(nbytes, self.unit)
 
-    def map(self, address: int, chunk: Chunk) -> None:
-        self._driver.map(address, chunk.nbytes, chunk.source)
+    def map(self, address: int, chunks: Sequence[Chunk]) -> None:
+        """Map chunks one after the other, and allow access to all of them by one call: it is the slowest."""
+        place = address
         with ExitStack() as undo:
-            undo.callback(self._driver.unmap, address, chunk.nbytes)
-            self._driver.allow(address, chunk.nbytes)
+            for chunk in chunks:
+                self._driver.map(place, chunk.nbytes, chunk.source)
+                undo.callback(self._driver.unmap, place, chunk.nbytes)
+                place += chunk.nbytes
+            self._driver.allow(address, place - address)
             undo.pop_all()
 
 
@@ -138,22 +145,25 @@ class Window:
                 for rank, layout in enumerate(layouts):
                     before = sum(chunk.nbytes for chunk in layout[: some.start])
                     place = self._base + rank * self._stride + offset + before
-                    for number, chunk in enumerate(layout[some]):
-                        if rank == self._node.rank:
-                            self._memory.map(place, chunks[some][number])
-                        else:
-                            self._import(place, chunk, theirs[rank][number])
+                    if layout[some] and rank == self._node.rank:
+                        self._memory.map(place, chunks[some])
+                    elif layout[some]:
+                        self._import(place, layout[some], theirs[rank])
+                    for chunk in layout[some]:
                         mapped.append((place, chunk.nbytes))
                         place += chunk.nbytes
         finally:
             close_all([*fds, *(fd for each in theirs for fd in each)])
 
-    def _import(self, place: int, chunk: Chunk, fd: int) -> None:
-        source = self._memory.import_(fd)
-        try:
-            self._memory.map(place, chunk._replace(source=source))
-        finally:
-            self._memory.release(source)  # what is mapped lasts
+    def _import(self, place: int, layout: Sequence[Chunk], fds: Sequence[int]) -> None:
+        """Map chunks of another PE, of which it has sent descriptors."""
+        with ExitStack() as sources:
+            chunks = []
+            for chunk, fd in zip(layout, fds, strict=True):
+                source = self._memory.import_(fd)
+                sources.callback(self._memory.release, source)  # what is mapped lasts
+                chunks.append(chunk._replace(source=source))
+            self._memory.map(place, chunks)
 
     def offset(self, address: int) -> int:
         """Return where ``add`` has mapped this PE's chunks, as on all PEs."""

@@ -91,9 +91,19 @@ print("done")
 
 
 def test_nothing_of_pyshmem_is_left_in_shared_memory(tmp_path):
-    """Killed in the middle: the heap has no name, so the kernel takes it back with the last process."""
-    program = "import os, signal\nimport pyshmem as shmem\nshmem.init()\nprint(os.listdir('/dev/shm'), flush=True)\nshmem.barrier_all()\n"
-    _, out, _ = mpiexec(2, program + "os.kill(os.getpid(), signal.SIGKILL)", tmp_path=tmp_path)
+    """Killed in the middle, with a registered tensor: neither it nor the heap has a name, so the kernel takes both back with
+    the last process."""
+    program = """
+import os, signal
+import pyshmem as shmem, torch
+shmem.init()
+x = shmem.register(torch.zeros(1 << 16).share_memory_())
+print(os.getpid(), os.listdir("/dev/shm"), flush=True)
+shmem.barrier_all()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    _, out, _ = mpiexec(2, program, tmp_path=tmp_path)
     assert out.count("[") == 2
     assert "pyshmem" not in out
-    assert not [name for name in os.listdir("/dev/shm") if "pyshmem" in name]
+    names = ["pyshmem", *(f"torch_{line.split()[0]}_" for line in out.splitlines() if "[" in line)]
+    assert not [name for name in os.listdir("/dev/shm") if any(each in name for each in names)]
