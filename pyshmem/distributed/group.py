@@ -106,8 +106,8 @@ class Group(dist.ProcessGroup):
 
         detail: the engine of a move; None for a reduction, whose operator opts has: the sum and the average are taken.
         """
-        calls = self._streams
-        if calls is None or getattr(opts, "asyncOp", True) or not calls.may_go_on():
+        calls, lane = self._streams, self._place.lane
+        if calls is None or lane is None or getattr(opts, "asyncOp", True) or not calls.may_go_on():
             return False
         average = False
         if detail is None:
@@ -116,7 +116,7 @@ class Group(dist.ProcessGroup):
             if (average and op != _AVG) or target.dtype is torch.bool:
                 return False
             detail = "sum"
-        if not enqueue(self.team, routine, detail, target, source):
+        if not enqueue(lane, routine, detail, target, source):
             return False
         if average:
             collectives.divide(target.detach(), self.team.size)

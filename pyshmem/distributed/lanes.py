@@ -99,12 +99,12 @@ def _gap(taken: list[tuple[int, int]], size: int) -> int | None:
 arena = Arena()
 
 
-def enqueue(team: Team, routine: str, detail: Any, target: Tensor, source: Tensor) -> bool:
+def enqueue(lane: Lane, routine: str, detail: Any, target: Tensor, source: Tensor) -> bool:
     """Enqueue a call of on_stream on tensors where they are, if it is planned, or a small reduction of private ones.
 
     Return whether it is done. The tensors are in any memory of this GPU, and detail is that of the public call's plan.
     """
-    near = streams()
+    near, team = streams(), lane.team
     if near is None or _RECORDED or job.debug:
         return False
     asked = routine, detail, None, team.meeting.wires, job.generation
@@ -113,7 +113,7 @@ def enqueue(team: Team, routine: str, detail: Any, target: Tensor, source: Tenso
         return True
     if type(code) is int and code > 0:
         require_launched(f"{routine}_on_stream", code)
-    if code is None or not (type(code) is int or _is_free(team, routine, detail, target, source)):
+    if code is None or not (type(code) is int or _is_free(lane, routine, detail, target, source)):
         return False
     pair = Pair(near.heap, target.data_ptr(), source.data_ptr(), target.numel(), source.numel(), source.dtype)
     count = min(pair.room, pair.length)
@@ -122,13 +122,15 @@ def enqueue(team: Team, routine: str, detail: Any, target: Tensor, source: Tenso
     return True
 
 
-def _is_free(team: Team, routine: str, op: str, target: Tensor, source: Tensor) -> bool:
+def _is_free(lane: Lane, routine: str, op: str, target: Tensor, source: Tensor) -> bool:
     """Return whether a reduction may take its arrays from private memory: no peer accesses them, and the kernel is that of
-    symmetric ones, which are aligned."""
-    dtype, planner = source.dtype, kernels()
+    symmetric ones, and of the lane where a peer's arrays are not aligned."""
+    team, dtype, planner = lane.team, source.dtype, kernels()
     if routine != "reduce" or (target.data_ptr() | source.data_ptr()) & 3 or _are_symmetric(target, source):
         return False
     if dtype not in planner.NUMBERS or dtype not in OPERATORS[op].dtypes or target.numel() != source.numel():
+        return False
+    if source.nbytes > lane.memory.numel():
         return False
     row, _ = planner.reduction_row(context_of(team), team.size, dtype, source.numel(), True)
     return row.kind in (WORDS, SENT)
@@ -174,7 +176,7 @@ def reduce(lane: Lane | None, team: Team, target: Tensor, source: Tensor, op: An
         shmem.reduce(target, source, op, team=team)
     elif _are_symmetric(target, source):
         shmem.reduce_on_stream(target, source, op, team=team)
-    elif not enqueue(team, "reduce", op, target, source):
+    elif not enqueue(lane, "reduce", op, target, source):
         at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
         for first, some in lane.rounds(source.nbytes, 1):
             _copy(source, at, given + first, some)

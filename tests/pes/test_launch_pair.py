@@ -83,12 +83,14 @@ def test_a_group_plans_a_small_reduction_of_private_tensors_once_and_a_large_one
     odd = large.view(torch.int8)[1:9]
     with members(shmem.n_pes()) as wires:
         team = SimpleNamespace(meeting=SimpleNamespace(wires=wires, spans=False), size=shmem.n_pes())
+        lane, least = (lanes.Lane(team, torch.empty(nbytes, dtype=torch.uint8)) for nbytes in (4096, 1024))
         for _ in range(3):
-            assert lanes.enqueue(team, "reduce", "sum", small, small)
-            assert not lanes.enqueue(team, "reduce", "sum", large, large)
-            assert not lanes.enqueue(team, "fcollect", "auto", large, small)
-            assert not lanes.enqueue(team, "reduce", "sum", odd, odd)
-            assert not lanes.enqueue(team, "reduce", "and", small, small)
+            assert lanes.enqueue(lane, "reduce", "sum", small, small)
+            assert not lanes.enqueue(lane, "reduce", "sum", large, large)
+            assert not lanes.enqueue(lane, "fcollect", "auto", large, small)
+            assert not lanes.enqueue(lane, "reduce", "sum", odd, odd)
+            assert not lanes.enqueue(lane, "reduce", "and", small, small)
+            assert not lanes.enqueue(least, "reduce", "max", small, small)  # which would take two rounds of a peer
         assert started == [("reduce", "sum", small.data_ptr(), small.data_ptr(), 400)]
         assert len(driver.calls) == 2
 
