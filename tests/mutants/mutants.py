@@ -323,4 +323,9 @@ MUTANTS = [
            'return self._number("attribute", _CHIPLETS, self.device) if self.vendor == "hip" else 1', "return 8",
            "jobs amd_driver number_of_chiplets"),
     Mutant("amd-words-that-spill", _OPS, "problem.team.size > MOST_PES_ON_AMD", "problem.team.size > 8", "jobs amd_kernels does_not_spill"),
+    # ---- process groups ----
+    Mutant("groups-public-calls-take-private-arrays", _C, "if (symmetric != 3 && args[8] != Py_True) Py_RETURN_NONE;", "",
+           "2 launch_pair private_arrays_that"),
+    Mutant("groups-private-tensors-of-any-size-stay-where-they-are", "pyshmem/distributed/*.py",
+           "return row.kind in (WORDS, SENT)", "return True", "2 launch_pair group_plans_a_small"),
 ]  # fmt: skip
