@@ -40,7 +40,9 @@ class Analysis:
         self.messages: dict[Any, list[Message]] = defaultdict(list)
         self.held: dict[tuple[int, int], int] = {}
         self.programs: dict[int, list[Agent]] = defaultdict(list)
-        self.waiting: dict[Agent, tuple[int, Any]] = {}
+        self.waiting: dict[Agent, tuple[int, str, Any]] = {}  # the line, the call, the words
+        self.fetching: dict[tuple[int, int], Op] = {}  # by PE and time of the start
+        self.meeting: dict[tuple[Agent, Any], tuple[int, str, int]] = {}  # by team: the turn, the way, the root
         self.blocks: dict[int, Blocks] = defaultdict(Blocks)
 
     def run(self) -> Findings:
@@ -167,7 +169,7 @@ class Analysis:
 
     def _amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
-        _, _, pe, site, name, ctx, target, start, size, operator, operand, fetched, width = event
+        time, _, pe, site, name, ctx, target, start, size, operator, operand, fetched, width = event
         agent = self.now[pe]
         if operator == "fetch":
             op = self._op(agent, FETCH, site, name, None if fetched else agent.pending(ctx, target))
@@ -185,7 +187,7 @@ class Analysis:
             op.message = agent.release(target, ctx)
             self._touch(op, agent, target, (start, start + size), agent.to(ctx, target))
             self._change(op, target, (start, start + size), operator, operand)
-        self.waiting[agent] = (site, ("amo", op))
+        self.fetching[pe, time] = op
 
     def _signal(self, event: tuple[Any, ...]) -> None:
         """signal_set or signal_add in a kernel: a release of what the program has stored here and on the signal's PE."""
@@ -195,9 +197,8 @@ class Analysis:
         op.message = agent.release(target, unfenced=True)
 
     def _amo_end(self, event: tuple[Any, ...]) -> None:
-        _, _, pe, site, target, start, operator, operand, old, condition = event
-        agent = self.now[pe]
-        _, (_, op) = self.waiting.pop(agent)
+        _, _, pe, site, began, target, start, operator, operand, old, condition = event
+        agent, op = self.now[pe], self.fetching.pop((pe, began))
         word = self.words.get((target, start))
         if word is None or old is None:
             return
@@ -238,7 +239,7 @@ class Analysis:
 
     def _waits(self, event: tuple[Any, ...]) -> None:
         """A wait begins."""
-        self.waiting[self.now[event[2]]] = (event[3], ("wait", event[4], event[5]))
+        self.waiting[self.now[event[2]]] = event[3], event[4], event[5]
 
     def _wait(self, event: tuple[Any, ...]) -> None:
         """A wait or a test has found that its conditions hold."""
@@ -283,19 +284,21 @@ class Analysis:
         agent = self.now[pe]
         for space, *span in reads:
             self._touch(self._op(agent, READ, site, name), agent, space, tuple(span))
-        if way == "barrier":
-            agent.quiet(0)
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
-        message = agent.release(-1, all_stores=True)
-        self.entered[key, turn].append((pe, message, (site, name, signature)))
-        self.waiting[agent] = (site, ("collective", key, turn, way, root))
+        self.entered[key, turn].append((pe, self._arrive(agent, way), (site, name, signature)))
+        self.meeting[agent, key] = turn, way, root
+
+    def _arrive(self, agent: Agent, way: str) -> Message:
+        if way == "barrier":
+            agent.quiet(0)
+        return agent.release(-1, all_stores=True)
 
     def _exit(self, event: tuple[Any, ...]) -> None:
-        """It leaves: (what it has written)."""
-        _, _, pe, site, name, writes = event
+        """It leaves: (key of the team, name, what it has written)."""
+        _, _, pe, site, key, name, writes = event
         agent = self.now[pe]
-        _, (_, key, turn, way, root) = self.waiting.pop(agent)
+        turn, way, root = self.meeting.pop((agent, key))
         calls = self.entered[key, turn]
         first = calls[0][2]
         for other, message, call in calls:
@@ -303,6 +306,11 @@ class Analysis:
                 self.findings.mismatch(first, calls[0][0], call, other)
             if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
                 agent.acquire(message)
+        if way not in ("root", "scan"):
+            start, stride, size = key[:3]
+            here = {other for other, _, _ in calls}
+            for other in {start + stride * i for i in range(size)} - here:  # it was killed before it has left
+                agent.acquire(self._arrive(self.now[other], way))
         for space, *each in writes:
             op, span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
@@ -312,13 +320,6 @@ class Analysis:
             del self.entered[key, turn], self.left[key, turn]
             if way == "barrier" and key[:3] == (0, 1, self.n_pes):
                 self._tidy()
-
-    def _refused(self, event: tuple[Any, ...]) -> None:
-        """The call has raised an error: it was no collective."""
-        pe = event[2]
-        _, (_, key, turn, _, _) = self.waiting.pop(self.now[pe])
-        self.turns[pe, key] -= 1
-        self.entered[key, turn] = [call for call in self.entered[key, turn] if call[0] != pe]
 
     def _tidy(self) -> None:
         """After a barrier of all: what everybody knows need not be remembered."""
@@ -405,9 +406,8 @@ class Analysis:
     def _ended(self) -> None:
         for (pe, _), site in self.held.items():
             self.findings.held(pe, site)
-        for agent, (site, what) in self.waiting.items():
-            if what[0] == "wait":
-                self.findings.waits(agent, site, what[1:], self.words)
+        for agent, (site, name, rows) in self.waiting.items():
+            self.findings.waits(agent, site, (name, rows), self.words)
 
 
 def _with(message: Message, op: Op) -> Message:
@@ -423,7 +423,12 @@ def _events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator
         kind = record[1]
         if kind not in ("site", "init"):
             site = sites.get(record[2], 0)
+            if kind == "met":
+                key, *call, end, writes = record[3:]
+                yield record[0], "enter", pe, site, key, *call
+                yield end, "exit", pe, site, key, call[0], writes
+                continue
             yield record[0], kind, pe, site, *record[3:]
             if kind == "amo" and record[10]:
                 time, old, condition = record[10]
-                yield time, "amo_end", pe, site, record[5], record[6], record[8], record[9], old, condition
+                yield time, "amo_end", pe, site, record[0], record[5], record[6], record[8], record[9], old, condition

@@ -98,13 +98,28 @@ def allocation(name: str, call: Call) -> Call:
     def recorded(*arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(*arguments, **options)
-        found = whole("barrier", name, partial(call, *arguments, **options))
-        if name == "realloc":
-            _forget(arguments[0])
-        allocated(name, getattr(found, "added", found))
+        time, given = now(), (*arguments, *options.values(), None)[0]
+        found = hidden(call, *arguments, **options)
+        if _has_met(name, given, found):
+            recorder.quiet()
+            recorder.write(time, "met", team_key(None), name, (), "barrier", -1, [], now(), [])
+            if name == "realloc" and not _is_empty(given):
+                _forget(given)
+            allocated(name, getattr(found, "added", found))
         return found
 
     return recorded
+
+
+def _has_met(name: str, given: Any, found: Any) -> bool:
+    """Whether a call was collective: what takes no memory is local, and so is as_symmetric of a symmetric array."""
+    if name == "realloc":
+        return not (_is_empty(given) and _is_empty(found))
+    return name == "unregister" or (found is not given and not _is_empty(found))
+
+
+def _is_empty(array: Any) -> bool:
+    return array is None or (isinstance(array, torch.Tensor) and not array.numel())
 
 
 def allocated(name: str, array: Any) -> None:
@@ -123,11 +138,10 @@ def _forget(array: Any) -> None:
 def free(name: str, call: Call) -> Call:
     @wraps(call)
     def recorded(array: Any) -> Any:
-        if recorder.idle:
+        if recorder.idle or _is_empty(array):
             return call(array)
         found = whole("barrier", name, partial(call, array))
-        if array is not None:
-            _forget(array)
+        _forget(array)
         return found
 
     return recorded

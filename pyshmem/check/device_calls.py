@@ -218,9 +218,9 @@ def _meeting(name: str, call: Call) -> Call:
         root = world(given, "root") if "root" in given else -1
         way = "root" if root >= 0 else "barrier" if name.startswith("barrier") else "sync"
         called = name if name in _BARRIERS else f"dev.{name}"
-        recorder.write(now(), "enter", key, called, (), way, root, [])
+        time = now()
         found = hidden(call, *arguments, **options)
-        recorder.write(now(), "exit", called, [])
+        recorder.write(time, "met", key, called, (), way, root, [], now(), [])
         return found
 
     return recorded

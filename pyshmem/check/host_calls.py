@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any
 
@@ -48,7 +48,7 @@ def bits(value: Any, dtype: Any) -> int | None:
 # ---- copies ----
 
 
-def copied(own: Any, symmetric: Any, size: Any, nbi: bool) -> tuple[Range, Range, int | None]:
+def copied(own: Any, symmetric: Any, size: Any, nbi: bool, ctx: Any) -> tuple[Range, Range, int | None]:
     """What a copy of ``size`` elements, by default of all of ``own``, accesses there and here, and the word if it is one.
 
     nbi: it is non-blocking, and accesses its own side until quiet.
@@ -56,7 +56,7 @@ def copied(own: Any, symmetric: Any, size: Any, nbi: bool) -> tuple[Range, Range
     address, nbytes = extent(own, None if size is None else int(size))
     here = recorder.at(address, nbytes)
     if nbi:
-        recorder.keep(here, own)
+        recorder.keep(here, own, context(ctx))
     start = recorder.at(extent(symmetric, 0)[0], 0)[1]
     return (start, start + nbytes), here, value_at(address, nbytes) if nbytes <= 8 else None
 
@@ -70,7 +70,7 @@ def put(name: str, call: Call) -> Call:
             return call(target, source, pe, size, ctx)
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
-        there, here, value = copied(source, target, size, nbi)
+        there, here, value = copied(source, target, size, nbi, ctx)
         recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [here], nbi, value)
         return found
 
@@ -86,7 +86,7 @@ def get(name: str, call: Call) -> Call:
             return call(target, source, pe, size, ctx)
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
-        there, here, _ = copied(target, source, size, nbi)
+        there, here, _ = copied(target, source, size, nbi, ctx)
         recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], [here], nbi)
         return found
 
@@ -166,7 +166,7 @@ def put_signal(name: str, call: Call) -> Call:
             return call(target, source, pe, signal, value, sigop, size, ctx)
         time = now()
         found = hidden(call, target, source, pe, signal, value, sigop, size, ctx)
-        there, here, _ = copied(source, target, size, nbi)
+        there, here, _ = copied(source, target, size, nbi, ctx)
         word, operator = recorder.symmetric(signal)[0], "add" if int(sigop) == SIGNAL.ADD else "set"
         rest = [there], [here], nbi, word, 8, operator, int(value)
         recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
@@ -221,7 +221,7 @@ def atomic(name: str, call: Call) -> Call:
         width = -nbytes if array.dtype in _FLOATS else nbytes
         recorder.write(time, "amo", name, context(ctx), pe, start, nbytes, operator, value, fetched, width)
         if nbi:
-            into = recorder.keep(recorder.array(given["fetch"]), given["fetch"])
+            into = recorder.keep(recorder.array(given["fetch"]), given["fetch"], context(ctx))
             recorder.write(time, "get", name, context(ctx), pe, [], [into], True)
         return old
 
@@ -298,7 +298,7 @@ def signal_fetch(name: str, call: Call) -> Call:
 def on_stream(name: str, call: Call) -> Call:
     plain = name.removesuffix("_on_stream")
     if plain == "quiet":
-        return ordering(plain, call)
+        return quiet(plain, call)
     if plain == "put":
         return put(plain, lambda target, source, pe, size, ctx: call(target, source, pe, size))
     if plain == "put_signal":
@@ -320,23 +320,38 @@ def _with_sigop(call: Call, sigop: Any) -> Call:
 # ---- order ----
 
 
-def ordering(name: str, call: Call) -> Call:
+def fence(name: str, call: Call) -> Call:
     @wraps(call)
-    def recorded(*arguments: Any, **options: Any) -> Any:
+    def recorded(ctx: Any = None) -> Any:
         if recorder.idle:
-            return call(*arguments, **options)
-        found = hidden(call, *arguments, **options)
-        given = (*arguments, *options.values(), None)
-        if name == "pe_quiet":
-            pes, ctx = given[:2]
-            if ctx is None or ctx:  # a context that could not be made has no PEs, and the call does nothing
-                recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
-        elif name == "fence":
-            recorder.write(now(), "fence", context(given[0]))
-        else:
-            recorder.quiet()
-            recorder.write(now(), "quiet", context(given[0]), None)
-        return found
+            return call(ctx)
+        hidden(call, ctx)
+        recorder.order("fence", context(ctx))
+
+    return recorded
+
+
+def quiet(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(ctx: Any = None) -> Any:
+        if recorder.idle:
+            return call(ctx)
+        hidden(call, ctx)
+        recorder.quiet(context(ctx))
+        recorder.order("quiet", context(ctx), None)
+
+    return recorded
+
+
+def pe_quiet(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(pes: Any, ctx: Any = None) -> Any:
+        if recorder.idle:
+            return call(pes, ctx)
+        pes = list(pes)
+        hidden(call, pes, ctx)
+        if ctx is None or ctx:  # a context that could not be made has no PEs, and the call does nothing
+            recorder.write(now(), "quiet", context(ctx), [world(pe, ctx) for pe in pes])
 
     return recorded
 
@@ -364,19 +379,14 @@ def team_key(team: Any) -> tuple[int, int, int]:
     return int(team.start), int(team.stride), int(team.size)
 
 
-def whole(way: str, name: str, call: Call, key: Any = None, signature: tuple[Any, ...] = (), reads: Any = (),
-          writes: Any = (), root: int = -1) -> Any:  # fmt: skip
+def whole(way: str, name: str, call: Call, key: Any = None, signature: tuple[Any, ...] = (), reads: Sequence[Range] = (),
+          writes: Sequence[Range] = (), root: int = -1) -> Any:  # fmt: skip
     """Make a collective call. way: whose knowledge a member gets: all's, the "root"'s, lower PEs' for "scan"."""
-    recorder.write(now(), "enter", key or team_key(None), name, signature, way, root, list(reads))
-    try:
-        found = hidden(call)
-    except BaseException as error:
-        if isinstance(error, Exception):
-            recorder.write(now(), "refused")
-        raise
+    time = now()
+    found = hidden(call)
     if way == "barrier":
         recorder.quiet()
-    recorder.write(now(), "exit", name, list(writes))
+    recorder.write(time, "met", key or team_key(None), name, signature, way, root, reads, now(), writes)
     return found
 
 

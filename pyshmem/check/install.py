@@ -21,10 +21,12 @@ _CALLS: dict[str, Any] = {
     **dict.fromkeys(("iput", "iget", "ibput", "ibget"), host.blocks),
     **dict.fromkeys(("put_signal", "put_signal_nbi"), host.put_signal),
     **dict.fromkeys(("signal_set", "signal_add"), host.signal_update),
-    **dict.fromkeys(("fence", "quiet", "pe_quiet"), host.ordering),
     **dict.fromkeys(("set_lock", "test_lock", "clear_lock"), host.lock),
     **dict.fromkeys(("barrier_all", "sync_all", "sync", "barrier_on_stream"), collectives.barrier),
     **dict.fromkeys(_ALLOCATIONS, collectives.allocation),
+    "fence": host.fence,
+    "quiet": host.quiet,
+    "pe_quiet": host.pe_quiet,
     "p": host.p,
     "g": host.g,
     "signal_fetch": host.signal_fetch,
@@ -61,8 +63,8 @@ def install(package: ModuleType) -> None:
         _replace(package.Team, name, collectives.method("sync", "Team"))
     for name in ("scatter", "gather"):
         _replace(package.PartitionedTensor, name, collectives.method("barrier", "PartitionedTensor"))
-    for name in ("fence", "quiet", "destroy"):
-        _replace(package.Ctx, name, host.ordering)
+    for name, made in (("fence", host.fence), ("quiet", host.quiet), ("destroy", host.quiet)):
+        _replace(package.Ctx, name, made)
     for name in ("__init__", "destroy"):
         _replace(package.Lock, name, collectives.lock_life)
     calls = package.set_lock, package.test_lock, package.clear_lock

@@ -77,17 +77,7 @@ def lanes(pointers: Any, mask: Any) -> list[Range]:
         places = places[np.broadcast_to(np.asarray(mask.data).astype(bool), np.shape(pointers.data)).reshape(-1)]
     if not places.size or not (recorder.is_seen(int(places[0])) or recorder.is_seen(int(places[-1]))):
         return []
-    places = np.unique(places.astype(np.int64))
-    cuts = np.flatnonzero(np.diff(places) != size) + 1
-    starts, ends = places[np.concatenate(([0], cuts))], places[np.concatenate((cuts - 1, [-1]))] + size
-    steps = np.diff(starts)
-    if starts.size > 2 and np.ptp(steps) == 0 and np.ptp(ends - starts) == 0:
-        return [recorder.strided(int(starts[0]), int(ends[0] - starts[0]), int(steps[0]), starts.size)]
-    return [
-        recorder.at(start, end - start)
-        for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
-        if recorder.is_seen(start)
-    ]
+    return recorder.each(places.astype(np.int64), size)
 
 
 def _load(call: Call) -> Call:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from pyshmem.check.trace import Trace, now
@@ -20,6 +21,15 @@ Range = tuple[
 ]  # (PE whose heap it is, *span of pyshmem.check.spans); for private memory the negative of PE + 1
 
 
+class Watched(NamedTuple):
+    """Private memory that a context's operations use. array: it, as nothing else may lie there until quiet."""
+
+    start: int
+    end: int
+    ctx: int
+    array: Any
+
+
 class _Depth(threading.local):
     inside = 0  # calls of the library that this thread is in: what they do themselves is not recorded
 
@@ -30,8 +40,8 @@ class Recorder:
     def __init__(self) -> None:
         self.depth = _Depth()
         self.trace: Trace | None = None
-        self.watched: list[tuple[int, int]] = []  # private memory that non-blocking operations use
-        self._arrays: list[Any] = []  # it: a program may let go of them, and nothing else may lie there until quiet
+        self.watched: list[Watched] = []  # private memory that non-blocking operations use
+        self._ordered: tuple[Any, ...] = ()  # the last fence or quiet, and where its record ends
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}
 
@@ -61,9 +71,15 @@ class Recorder:
         if trace is not None:
             trace.write((time, kind, trace.site(), *rest))
 
-    def quiet(self) -> None:
-        self.watched.clear()
-        self._arrays.clear()
+    def order(self, kind: str, *rest: Any) -> None:
+        """Write that a fence or a quiet has ordered what came before. Another one directly after it changes nothing."""
+        trace = self.trace
+        if trace is not None and self._ordered != (trace.end, kind, *rest):
+            self.write(now(), kind, *rest)
+            self._ordered = trace.end, kind, *rest
+
+    def quiet(self, ctx: int = 0) -> None:
+        self.watched = [kept for kept in self.watched if kept.ctx != ctx]
 
     def at(self, address: int, nbytes: int) -> Range:
         """Name a range of memory."""
@@ -87,6 +103,17 @@ class Recorder:
             return self.at(address, nbytes * count)
         return *self.at(address, nbytes), step, count
 
+    def each(self, places: Any, size: int) -> list[Range]:
+        """Name the elements of ``size`` bytes at these addresses, as few ranges; what is not recorded is left out."""
+        places = np.unique(places)
+        cuts = np.flatnonzero(np.diff(places) != size) + 1
+        starts, ends = places[np.concatenate(([0], cuts))], places[np.concatenate((cuts - 1, [-1]))] + size
+        steps = np.diff(starts)
+        if starts.size > 2 and np.ptp(steps) == 0 and np.ptp(ends - starts) == 0:
+            return [self.strided(int(starts[0]), int(ends[0] - starts[0]), int(steps[0]), starts.size)]
+        rows = zip(starts.tolist(), ends.tolist(), strict=True)
+        return [self.at(start, end - start) for start, end in rows if self.is_seen(start)]
+
     def symmetric(self, array: Any, nelems: int | None = None) -> Range:
         """The span of elements of a symmetric array, alike on all PEs."""
         return self.array(array, nelems)[1:]
@@ -99,13 +126,12 @@ class Recorder:
         """Whether accesses to this address are recorded."""
         if self._heaps and self._heaps[0][0] <= address < self._heaps[-1][0] + cpu.size:
             return True
-        return any(start <= address < end for start, end in self.watched)
+        return any(kept.start <= address < kept.end for kept in self.watched)
 
-    def keep(self, where: Range, array: Any = None) -> Range:
-        """Watch private memory until quiet."""
+    def keep(self, where: Range, array: Any = None, ctx: int = 0) -> Range:
+        """Watch private memory until the context is quiet."""
         if where[0] < 0:
-            self._arrays.append(array)
-            self.watched.append((where[1], where[2]))
+            self.watched.append(Watched(where[1], where[2], ctx, array))
         return where
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -28,6 +28,23 @@ _BLIND = (
     "lift",
 )
 
+# operators that access chosen elements of their first argument; where what they store stands among the arguments
+_CHOSEN: dict[str, int | None] = {
+    **dict.fromkeys(("index", "index_select", "gather", "take", "masked_select")),
+    "index_put_": 2, "index_fill_": 3, "index_copy_": 3, "scatter_": 3, "masked_fill_": 2,
+}  # fmt: skip
+_NUMBERED = 1 << 20  # elements of such an array, at most; all of a larger one count as accessed
+
+
+class Plan(NamedTuple):
+    """What an operator does. arguments: (place, name, whether it is written) of tensors; none if it accesses no memory."""
+
+    name: str
+    arguments: tuple[tuple[int, str, bool], ...]
+
+
+_PLANS: dict[Any, Plan] = {}
+
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records reads and writes of memory that is watched, while no call of the library runs."""
@@ -39,22 +56,20 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        if recorder.idle:
+        plan = _PLANS.get(func)
+        if plan is None:
+            plan = _PLANS[func] = _plan(func)
+        if not plan.arguments or recorder.idle:
             return func(*args, **kwargs)
-        reads, writes = _accesses(func, args, kwargs)
+        reads, writes, address = _accesses(func, plan, args, kwargs)
         time = now()
         found = func(*args, **kwargs)
-        name = func._schema.name.removeprefix("aten::")
         if reads:
-            recorder.write(time, "acc", name, "r", reads, None)
+            recorder.write(time, "acc", plan.name, "r", reads, None)
         if writes:
-            start, end = writes[0][1:3]
-            value = (
-                value_at(_address(args, kwargs), end - start)
-                if len(writes) == 1 and len(writes[0]) == 3 and end - start <= 8
-                else None
-            )
-            recorder.write(time, "acc", name, "w", writes, value)
+            nbytes = writes[0][2] - writes[0][1]
+            value = value_at(address, nbytes) if len(writes) == 1 and len(writes[0]) == 3 and nbytes <= 8 else None
+            recorder.write(time, "acc", plan.name, "w", writes, value)
         return found
 
 
@@ -70,30 +85,69 @@ def watch_lists() -> None:
     torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
 
 
-def _address(args: Any, kwargs: Any) -> int:
-    """Where an operator that writes one small range has written it: its first tensor, or out."""
-    out = kwargs.get("out")
-    tensor = out if isinstance(out, torch.Tensor) else next(each for each in args if isinstance(each, torch.Tensor))
-    return int(tensor.data_ptr())
-
-
-def _accesses(func: Any, args: Any, kwargs: Any) -> tuple[list[Any], list[Any]]:
+def _plan(func: Any) -> Plan:
     schema = func._schema
     name = schema.name.removeprefix("aten::")
     views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
-    if views or name.startswith(_BLIND) or (name == "copy_" and args[0].data_ptr() == args[1].data_ptr()):
-        return [], []
-    reads: list[Any] = []
-    writes: list[Any] = []
-    for index, argument in enumerate(schema.arguments):
-        value = args[index] if index < len(args) else kwargs.get(argument.name)
-        into = writes if argument.alias_info is not None and argument.alias_info.is_write else reads
+    if views or name.startswith(_BLIND):
+        return Plan(name, ())
+    written = [each.alias_info is not None and each.alias_info.is_write for each in schema.arguments]
+    rows = ((i, each.name, w) for i, (each, w) in enumerate(zip(schema.arguments, written, strict=True)))
+    return Plan(name, tuple(row for row in rows if "Tensor" in str(schema.arguments[row[0]].type)))
+
+
+def _accesses(func: Any, plan: Plan, args: Any, kwargs: Any) -> tuple[list[Range], list[Range], int]:
+    """(what is read, what is written, the address of that)."""
+    if plan.name in _CHOSEN and _is_chosen(args, _CHOSEN[plan.name]):
+        return _chosen(func, args, kwargs, _CHOSEN[plan.name])
+    reads: list[Range] = []
+    writes: list[Range] = []
+    if plan.name == "copy_" and args[0].data_ptr() == args[1].data_ptr():
+        return reads, writes, 0
+    address = 0
+    for index, name, is_written in plan.arguments:
+        value = args[index] if index < len(args) else kwargs.get(name)
+        into = writes if is_written else reads
         for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor) and tensor.device.type == "cpu" and tensor.layout is torch.strided:
-                address = tensor.data_ptr()
-                if address and recorder.is_seen(address):
-                    into += ranges_of(tensor)
-    return reads, writes
+            if isinstance(tensor, torch.Tensor) and _is_seen(tensor):
+                into += ranges_of(tensor)
+                address = tensor.data_ptr() if is_written else address
+    return reads, writes, address
+
+
+def _is_chosen(args: Any, value: int | None) -> bool:
+    """Whether it can be told which elements are accessed: scatter_ that reduces has a further argument."""
+    array = args[0]
+    small = _is_seen(array) and array.numel() and _last(array) < _NUMBERED
+    return bool(small) and (value is None or value < len(args) < 5)
+
+
+def _chosen(func: Any, args: Any, kwargs: Any, value: int | None) -> tuple[list[Range], list[Range], int]:
+    """What an operator accesses whose arguments choose elements: the operator itself finds their numbers."""
+    array = args[0]
+    numbers = torch.arange(_last(array) + 1).as_strided(array.shape, array.stride())
+    if value is None:
+        numbers = func(numbers, *args[1:], **kwargs)
+    else:
+        marks = torch.zeros(array.shape, dtype=torch.bool)
+        stored = args[value]
+        func(marks, *args[1:value], torch.ones_like(stored, dtype=torch.bool) if torch.is_tensor(stored) else True)
+        numbers = numbers[marks]
+    places = array.data_ptr() + array.element_size() * numbers.numpy().reshape(-1)
+    chosen = recorder.each(places, array.element_size()) if places.size else []
+    further = [each for given in args[1:] for each in (given if isinstance(given, (list, tuple)) else (given,))]
+    reads = [span for each in further if torch.is_tensor(each) and _is_seen(each) for span in ranges_of(each)]
+    return (reads + chosen, [], 0) if value is None else (reads, chosen, int(places[0]) if places.size else 0)
+
+
+def _last(array: torch.Tensor) -> int:
+    """The place of the last element behind the first, in elements."""
+    return sum(step * (count - 1) for step, count in zip(array.stride(), array.shape, strict=True))
+
+
+def _is_seen(tensor: torch.Tensor) -> bool:
+    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided
+    return plain and recorder.is_seen(tensor.data_ptr())
 
 
 def ranges_of(tensor: torch.Tensor) -> list[Range]:

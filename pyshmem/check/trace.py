@@ -19,7 +19,7 @@ from typing import Any
 
 now = time.monotonic_ns
 _CHUNK = 1 << 20
-_LATE = 4096  # records of other threads that may be written while a call is under way
+_LATE = 1 << 14  # records of other threads that may be written while a call is under way
 Record = tuple[Any, ...]
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
@@ -34,12 +34,12 @@ def _is_hidden(file: str) -> bool:
 
 
 class Trace:
-    """The file of this process; records are written by any thread."""
+    """The file of this process; records are written by any thread. ``end``: that of the last record."""
 
     def __init__(self, directory: str) -> None:
         self.path = Path(directory) / f"trace-{os.getpid()}"
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._size = self._at = 0
+        self._size = self.end = 0
         self._lock = threading.RLock()
         self._sites: dict[tuple[int, int], int] = {}
         self._codes: list[Any] = []
@@ -56,15 +56,15 @@ class Trace:
         data = marshal.dumps(record)
         data = len(data).to_bytes(4, "little") + data
         with self._lock:
-            start = self._at
-            self._at = end = start + len(data)
+            start = self.end
+            self.end = end = start + len(data)
             if end >= self._size:
                 self._room(end)
             self._map[start:end] = data
 
     def site(self) -> int:
         """The number of the line of the user's program that is being executed; 0 if there is none."""
-        frame = sys._getframe(1)
+        frame = sys._getframe(3)  # this call, Recorder.write and the function that calls it are no program's
         while frame is not None:
             found = self._sites.get((id(frame.f_code), frame.f_lasti))
             if found is None:
@@ -96,10 +96,12 @@ class Reading:
         self.path = path
 
     def __iter__(self) -> Iterator[Record]:
-        with self.path.open("rb") as file:
-            while len(size := file.read(4)) == 4 and any(size):
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            place, load = 0, marshal.loads
+            while size := int.from_bytes(data[place : place + 4], "little"):
+                place += 4 + size
                 try:
-                    yield marshal.loads(file.read(int.from_bytes(size, "little")))
+                    yield load(data[place - size : place])
                 except (EOFError, ValueError, TypeError):
                     return
 

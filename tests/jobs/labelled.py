@@ -1,4 +1,4 @@
-"""Small programs, each with one race or none: the rows of labelled.txt. One job runs all of two PEs, another one all of three.
+"""Small programs, each with one race or none: the rows of two tables. One job runs all of two PEs, another one all of three.
 
 The division into conflicts, synchronization, atomics, non-blocking calls, kernels and others follows RMARaceBench (Schwitanski
 et al., 2023); the programs are our own.
@@ -11,6 +11,7 @@ from typing import NamedTuple
 import pyshmem as shmem  # before triton
 import pyshmem.device as dev
 import pyshmem.shmem as c_names
+import held_out_kernels
 import torch
 import triton
 import triton.language as tl
@@ -171,7 +172,7 @@ class Program(NamedTuple):
 
 HERE = pathlib.Path(__file__).parent
 PROGRAMS = {}
-for table in (HERE / "labelled.txt",):
+for table in (HERE / "labelled.txt", HERE / "labelled_held_out.txt"):
     for number, row in enumerate(table.read_text().splitlines(), 1):
         if row and not row.startswith("#"):
             head, statements = row.split(": ", 1)
@@ -213,7 +214,13 @@ def perform(name, program):
         shmem.zeros(1, dtype=torch.int64),
     )
     me = shmem.my_pe()
-    words = {each: getattr(shmem, each) for each in shmem.__all__} | {"c_names": c_names} | globals() | locals()
+    words = (
+        {each: getattr(shmem, each) for each in shmem.__all__}
+        | {"c_names": c_names}
+        | vars(held_out_kernels)
+        | globals()
+        | locals()
+    )
     before = "\n" * (program.line - 2)
     exec(compile(f"{before}def {name}():\n    {program.parts[me]}\n", program.table, "exec"), words)
     words[name]()

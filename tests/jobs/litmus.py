@@ -138,12 +138,12 @@ def trace(program: list[list[Op]], chance: random.Random) -> list[list[Any]] | N
         if not live:
             return records
         if len(meeting) == len(program):
-            for kind in ("enter", "exit"):
-                for pe in meeting:
-                    name = program[pe][at[pe]][0]
-                    rest = ((0, 1, len(program)), name, (), name, -1, []) if kind == "enter" else (name, [])
-                    records[pe].append((time, kind, at[pe] + 1, *rest))
-                    time += 1
+            for pe in meeting:
+                name, end = program[pe][at[pe]][0], time + len(program)
+                way = name, (), name, -1, []
+                records[pe].append((time, "met", at[pe] + 1, (0, 1, len(program)), *way, end, []))
+                time += 1
+            time += len(program)
             at = [each + 1 for each in at]
             continue
         able = []

@@ -52,6 +52,13 @@ def test_calls_are_in_the_order_of_their_starts_whenever_they_were_written(fence
     assert len(list(Analysis([sender, reader]).run())) == races
 
 
+def test_what_a_pe_did_before_it_was_killed_in_a_barrier_is_known_to_those_who_have_left_it():
+    killed = [(0, "init", 0, 0, 2), (2, "put", 0, "put", 0, 1, [(0, 16)], [], False, None)]
+    left = [(0, "init", 0, 1, 2), (3, "met", 0, (0, 1, 2), "barrier_all", (), "barrier", -1, [], 4, [])]
+    left.append((5, "acc", 0, "sum", "r", [(1, 0, 16)], None))
+    assert not list(Analysis([killed, left]).run())
+
+
 SPANS = [(0, 64), (8, 24), (0, 4, 16, 4), (4, 8, 16, 3), (0, 100), (60, 61), (2, 6, 8, 8), (0, 16, 8, 4)]
 
 

@@ -50,6 +50,7 @@ def test_a_pes_memory_through_ptr_is_a_source_like_any_other(npes):
     block = shmem.full(3, me, dtype=torch.int64)
     copy = shmem.zeros(3, dtype=torch.int64)
     shmem.put(copy, shmem.ptr(block, right), me)
+    shmem.quiet()
     assert copy.tolist() == [right] * 3
     shmem.barrier_all()
 

@@ -80,6 +80,7 @@ def test_broadcasts_follow_each_other_without_a_word_between(count, turns, me, n
         source.fill_(100 * turn + me)
         shmem.broadcast(target, source, root)
         shmem.p(source[-1], -1, me)
+        shmem.quiet()
         source.fill_(-1)
         assert (target == 100 * turn + root).all(), f"turn {turn} on PE {me}: {target.unique().tolist()}"
 
@@ -183,6 +184,7 @@ def test_reductions_follow_each_other_without_a_word_between(count, in_place, me
         shmem.sum_reduce(target, source)
         if not in_place:
             shmem.p(source[-1], -1, me)
+            shmem.quiet()
             source.fill_(-1)
         wanted = turn * npes + sum(10**pe for pe in range(npes))
         assert (target == wanted).all(), f"turn {turn} on PE {me}: {target.unique().tolist()}, wanted {wanted}"
