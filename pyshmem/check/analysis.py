@@ -14,7 +14,7 @@ from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.places import Block, Blocks, Watched
 from pyshmem.check.shadow import Op
 from pyshmem.check.spans import Span, bounds, overlap, parts
-from pyshmem.check.trace import Record, in_order
+from pyshmem.check.trace import IN_KERNEL, Record, in_order
 from pyshmem.check.words import COMPARE, Word, signed
 
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
@@ -30,6 +30,7 @@ class Analysis:
         self.streams = Streams()
         self.host: dict[int, Agent] = {}
         self.now: dict[int, Agent] = {}  # the agent that acts on each PE
+        self.running: dict[int, Agent] = {}  # the program that runs there, or the host's
         self.n_pes = 0
         self.words: dict[tuple[int, int], Word] = {}
         self.watched = Watched()
@@ -48,7 +49,9 @@ class Analysis:
     def run(self) -> Findings:
         traces = [(trace, *self._begin(trace)) for trace in self.traces]
         for event in merge(*(in_order(_events(*each)) for each in traces), key=lambda event: event[0]):
-            getattr(self, "_" + event[1])(event)
+            kind, pe = event[1], event[2]
+            self.now[pe] = self.running[pe] if kind[0] == IN_KERNEL else self.host[pe]
+            getattr(self, "_" + kind.removeprefix(IN_KERNEL))(event)
         self._ended()
         return self.findings
 
@@ -57,7 +60,7 @@ class Analysis:
         pe, sites = -1, {0: 0}
         words: set[tuple[int, int]] = set()
         for record in trace:
-            kind = record[1]
+            kind = record[1].removeprefix(IN_KERNEL)
             if kind == "init":
                 pe = record[3]
             elif kind == "site":
@@ -69,7 +72,7 @@ class Analysis:
         if pe >= 0:
             self.watched.add(words)
             self.n_pes = max(self.n_pes, pe + 1)
-            self.host[pe] = self.now[pe] = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
+            self.host[pe] = self.now[pe] = self.running[pe] = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
         return pe, sites
 
     # ---- accesses ----
@@ -382,13 +385,13 @@ class Analysis:
     def _launch(self, event: tuple[Any, ...]) -> None:
         """A kernel starts, one program, or the next one of it: (its name, number of the program)."""
         _, _, pe, _, name, number = event
-        self.now[pe] = self.host[pe].child(f"PE {pe}, program {number} of {name}")
-        self.programs[pe].append(self.now[pe])
+        self.running[pe] = self.host[pe].child(f"PE {pe}, program {number} of {name}")
+        self.programs[pe].append(self.running[pe])
 
     def _done(self, event: tuple[Any, ...]) -> None:
         """A kernel has ended."""
         pe = event[2]
-        self.now[pe] = self.host[pe]
+        self.running[pe] = self.host[pe]
         for program in self.programs.pop(pe, ()):
             self.host[pe].adopt(program)
 
@@ -420,15 +423,15 @@ def _with(message: Message, op: Op) -> Message:
 def _events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[Record]:
     """The events of a PE, with its number and those of its lines in the findings."""
     for record in trace if pe >= 0 else ():
-        kind = record[1]
+        whose, kind = IN_KERNEL * (record[1][0] == IN_KERNEL), record[1].removeprefix(IN_KERNEL)
         if kind not in ("site", "init"):
             site = sites.get(record[2], 0)
             if kind == "met":
                 key, *call, end, writes = record[3:]
-                yield record[0], "enter", pe, site, key, *call
-                yield end, "exit", pe, site, key, call[0], writes
+                yield record[0], whose + "enter", pe, site, key, *call
+                yield end, whose + "exit", pe, site, key, call[0], writes
                 continue
-            yield record[0], kind, pe, site, *record[3:]
+            yield record[0], record[1], pe, site, *record[3:]
             if kind == "amo" and record[10]:
                 time, old, condition = record[10]
-                yield time, "amo_end", pe, site, record[0], record[5], record[6], record[8], record[9], old, condition
+                yield time, whose + "amo_end", pe, site, record[0], *record[5:7], *record[8:10], old, condition

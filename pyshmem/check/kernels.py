@@ -48,11 +48,13 @@ def _kernel(call: Call) -> Call:
         if recorder.idle:
             return call(self, *arguments, **options)
         _running.append(self.fn.__name__)
+        recorder.depth.kernels += 1
         try:
             return call(self, *arguments, **options)
         finally:
             _running.pop()
             recorder.write(now(), "done")
+            recorder.depth.kernels -= 1
 
     return recorded
 

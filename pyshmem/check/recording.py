@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.check.trace import Trace, now
+from pyshmem.check.trace import IN_KERNEL, Trace, now
 from pyshmem.runtime.arguments import describe
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import SHIFT
@@ -32,6 +32,7 @@ class Watched(NamedTuple):
 
 class _Depth(threading.local):
     inside = 0  # calls of the library that this thread is in: what they do themselves is not recorded
+    kernels = 0  # kernels that this thread is in
 
 
 class Recorder:
@@ -69,7 +70,7 @@ class Recorder:
     def write(self, time: int, kind: str, *rest: Any) -> None:
         trace = self.trace
         if trace is not None:
-            trace.write((time, kind, trace.site(), *rest))
+            trace.write((time, IN_KERNEL + kind if self.depth.kernels else kind, trace.site(), *rest))
 
     def order(self, kind: str, *rest: Any) -> None:
         """Write that a fence or a quiet has ordered what came before. Another one directly after it changes nothing."""

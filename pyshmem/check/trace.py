@@ -21,6 +21,7 @@ now = time.monotonic_ns
 _CHUNK = 1 << 20
 _LATE = 1 << 14  # records of other threads that may be written while a call is under way
 Record = tuple[Any, ...]
+IN_KERNEL = "!"  # before the kind of a record of a kernel's program: other threads of the PE may be at work meanwhile
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
 _FOREIGN = (f"{os.sep}triton{os.sep}", f"{os.sep}torch{os.sep}")

@@ -59,6 +59,14 @@ def test_what_a_pe_did_before_it_was_killed_in_a_barrier_is_known_to_those_who_h
     assert not list(Analysis([killed, left]).run())
 
 
+@pytest.mark.parametrize("kind, races", [("acc", 1), ("!acc", 0)])
+def test_what_another_thread_does_while_a_kernel_runs_is_the_hosts(kind, races):
+    here = [(0, 0, 8)]
+    records = [(0, "init", 0, 0, 1), (1, "!launch", 0, "k", "0"), (2, kind, 0, "fill_", "w", here, 1)]
+    records += [(3, "!acc", 0, "load", "r", here, None), (4, "!done", 0)]
+    assert len(list(Analysis([records]).run())) == races
+
+
 SPANS = [(0, 64), (8, 24), (0, 4, 16, 4), (4, 8, 16, 3), (0, 100), (60, 61), (2, 6, 8, 8), (0, 16, 8, 4)]
 
 

@@ -61,6 +61,7 @@ def test_strided_copies_write_the_places_that_the_strides_name_and_no_others(cas
     here, there = span(dst, bsize, nblocks), span(sst, bsize, nblocks)
     _, target = guarded(here, dtype, behind=9)
     before = target.clone()
+    shmem.barrier_all()
     if name.endswith("put"):
         move(name, target, payload(me, 1, there + 9, dtype), dst, sst, bsize, nblocks, right)
         shmem.barrier_all()
