@@ -103,6 +103,7 @@ from pyshmem.device.signal import (
     signal_set,
     signal_wait_until,
 )
+from pyshmem.device.spans import trace_begin, trace_end
 from pyshmem.device.wait import (
     CMP_EQ,
     CMP_GE,

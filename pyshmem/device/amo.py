@@ -37,7 +37,11 @@ def modify(
 ):
     """Apply one operator on ``pe`` and return the old value, in the name of ``routine``."""
     arch.check_atomic(ctx, routine, op, pointers, pe, mask, sem, scope)
-    return transport.atomic(ctx, routine, op, pointers, value, pe, mask, sem, scope)
+    what: tl.constexpr = "set" if op == "swap" else op
+    event = arch.begin_write(ctx, routine, what, pointers, value, pe, pointers, 1)
+    found = transport.atomic(ctx, routine, op, pointers, value, pe, mask, sem, scope)
+    arch.end_event(ctx, event)
+    return found
 
 
 @documented(
@@ -230,7 +234,9 @@ def fetch_element(ctx, routine: tl.constexpr, pointers, pe, mask, sem: tl.conste
     arch.check_atomic(ctx, routine, "fetch", pointers, pe, mask, sem, scope)
     words = transport.as_words(pointers)
     # 0 added to the bits: adding 0.0 would turn -0.0 into 0.0, and AMD has no or across GPUs but a loop
+    event = arch.begin_call(ctx, routine, pe, pointers)
     found = transport.atomic(ctx, routine, "add", words, 0, pe, mask, sem, scope)
+    arch.end_event(ctx, event)
     return found.to(pointers.dtype.element_ty, bitcast=True)
 
 
@@ -250,7 +256,10 @@ def atomic_compare_swap(ctx, pointers, cond, value, pe, sem: tl.constexpr = ACQ_
 def compare_swap(ctx, routine: tl.constexpr, pointers, cond, value, pe, sem: tl.constexpr, scope: tl.constexpr):
     """atomic_compare_swap, in the name of ``routine``."""
     arch.check_atomic(ctx, routine, "swap", pointers, pe, None, sem, scope)
-    return transport.compare_swap(ctx, routine, pointers, cond, value, pe, sem, scope)
+    event = arch.begin_call(ctx, routine, pe, pointers)
+    found = transport.compare_swap(ctx, routine, pointers, cond, value, pe, sem, scope)
+    arch.end_event(ctx, event)
+    return found
 
 
 @documented(

@@ -34,9 +34,11 @@ class DeviceContext(NamedTuple):
     slots: int  # how many there are, with the one for calls by one program, encoded
     piece: int  # bytes that a slot takes of one member at a time, a multiple of 16
     ring: int  # address of the words by which kernels request operations of far PEs, a constant 0 if reach is DIRECT
+    trace: int  # address of the ring of events, a constant 0 if there is none
     where: tl.constexpr  # the index in TARGETS: what kernels are compiled for
     by_table: tl.constexpr  # whether peers are found by the table, not by the stride
     reach: tl.constexpr  # how members are reached: DIRECT, all by mapped memory; FAR, those of other nodes by requests
+    events: tl.constexpr  # how many events the ring holds, 0 without one: then nothing of tracing is compiled
     members: tl.constexpr  # n_pes, or the next power of two: blocks of one entry a PE have so many
 
     def __hash__(self) -> int:

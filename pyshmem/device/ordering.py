@@ -17,7 +17,9 @@ def fence(ctx):
     ctx: a device context.  Errors: ArgumentError for what is no device context.  Spec: OpenSHMEM 1.6, 9.11 SHMEM_FENCE.
     """
     arch.check_context(ctx, "fence")
+    event = arch.begin_call(ctx, "fence")
     transport.fence(ctx)
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -27,7 +29,7 @@ def quiet(ctx):
     ctx: a device context.  Errors: ArgumentError for what is no device context.  Spec: OpenSHMEM 1.6, 9.11 SHMEM_QUIET.
     """
     arch.check_context(ctx, "quiet")
-    transport.quiet(ctx)
+    complete(ctx, "quiet")
 
 
 @jit
@@ -40,7 +42,15 @@ def pe_quiet(ctx, target_pes, npes):
     Spec: OpenSHMEM 1.6, 9.11 SHMEM_PE_QUIET.
     """
     arch.check_pes(ctx, "pe_quiet", target_pes, npes)
+    complete(ctx, "pe_quiet")
+
+
+@jit
+def complete(ctx, routine: tl.constexpr):
+    """quiet, in the name of ``routine``."""
+    event = arch.begin_call(ctx, routine)
     transport.quiet(ctx)
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -53,8 +63,7 @@ def barrier_all(ctx):
         longer than PYSHMEM_WAIT_TIMEOUT.
     Spec: OpenSHMEM 1.6, 9.9 SHMEM_BARRIER_ALL.
     """
-    arch.check_context(ctx, "barrier_all")
-    transport.synchronise(ctx, "barrier_all")
+    meet(ctx, "barrier_all")
 
 
 @jit
@@ -66,8 +75,16 @@ def sync_all(ctx):
         longer than PYSHMEM_WAIT_TIMEOUT.
     Spec: OpenSHMEM 1.6, 9.9 SHMEM_SYNC_ALL.
     """
-    arch.check_context(ctx, "sync_all")
-    transport.synchronise(ctx, "sync_all")
+    meet(ctx, "sync_all")
+
+
+@jit
+def meet(ctx, routine: tl.constexpr):
+    """barrier_all, in the name of ``routine``."""
+    arch.check_context(ctx, routine)
+    event = arch.begin_meeting(ctx, routine)
+    transport.synchronise(ctx, routine)
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -83,6 +100,7 @@ def barrier_all_grid(ctx):
     """
     arch.check_alone(ctx, "barrier_all_grid", programs())
     slot = slot_of_one(ctx, "barrier_all_grid")
+    event = arch.begin_meeting(ctx, "barrier_all_grid")
     come, released = word_of(slot, 2), word_of(slot, 3)
     transport.fence(ctx)
     before = arch.fetch(ctx, released)
@@ -92,6 +110,7 @@ def barrier_all_grid(ctx):
         arch.set_signal(ctx, released, last)
     else:
         arch.wait(ctx, "barrier_all_grid", "ctx", released, comparisons.NE, before)
+    arch.end_event(ctx, event)
 
 
 @jit

@@ -62,7 +62,10 @@ def load(ctx, pointers, pe, mask=None, other=None):
 def load_for(ctx, routine: tl.constexpr, pointers, pe, mask, other):
     """load, in the name of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
-    return transport.load(ctx, pointers, pe, mask, other)
+    event = arch.begin_call(ctx, routine, pe, pointers)
+    found = transport.load(ctx, pointers, pe, mask, other)
+    arch.end_event(ctx, event)
+    return found
 
 
 @jit
@@ -84,49 +87,57 @@ def store(ctx, pointers, value, pe, mask=None):
 def store_for(ctx, routine: tl.constexpr, pointers, value, pe, mask):
     """store, in the name of ``routine``."""
     arch.check(ctx, routine, "pointers", pointers, pe, mask)
+    event = arch.begin_call(ctx, routine, pe, pointers)
     transport.store(ctx, routine, pointers, value, pe, mask)
+    arch.end_event(ctx, event)
 
 
 @documented(PUT, returns="\nOn return source is free.", spec="PUT")
 @jit
 def put(ctx, dest, source, nelems, pe):
-    start_put(ctx, "put", dest, source, nelems, pe)
+    event = start_put(ctx, "put", dest, source, nelems, pe)
     arch.join(ctx)  # source is free for every thread
+    arch.end_event(ctx, event)
 
 
 @documented(GET, returns="\nOn return dest holds the data.", spec="GET")
 @jit
 def get(ctx, dest, source, nelems, pe):
-    start_get(ctx, "get", dest, source, nelems, pe)
+    event = start_get(ctx, "get", dest, source, nelems, pe)
     arch.join(ctx)  # dest is whole for every thread
+    arch.end_event(ctx, event)
 
 
 @documented(PUT, returns="\nsource must not change before a later quiet.", spec="PUT_NBI")
 @jit
 def put_nbi(ctx, dest, source, nelems, pe):
-    start_put(ctx, "put_nbi", dest, source, nelems, pe)
+    arch.end_event(ctx, start_put(ctx, "put_nbi", dest, source, nelems, pe))
 
 
 @documented(GET, returns="\ndest holds the data after a later quiet.", spec="GET_NBI")
 @jit
 def get_nbi(ctx, dest, source, nelems, pe):
-    start_get(ctx, "get_nbi", dest, source, nelems, pe)
+    arch.end_event(ctx, start_get(ctx, "get_nbi", dest, source, nelems, pe))
 
 
 @jit
 def start_put(ctx, routine: tl.constexpr, dest, source, nelems, pe):
-    """put_nbi, in the name of ``routine``: a thread may still load from source when another one returns."""
+    """put_nbi, in the name of ``routine``: a thread may still load from source when another one has the event."""
     arch.check_one(ctx, routine, "dest", dest, pe, nelems)
     arch.check_local(routine, "source", source, dest.dtype.element_ty, nelems)
+    event = arch.begin_call(ctx, routine, pe, source, nelems)
     transport.put(ctx, dest, source, nelems, pe)
+    return event
 
 
 @jit
 def start_get(ctx, routine: tl.constexpr, dest, source, nelems, pe):
-    """get_nbi, in the name of ``routine``: a thread may still store to dest when another one returns."""
+    """get_nbi, in the name of ``routine``: a thread may still store to dest when another one has the event."""
     arch.check_one(ctx, routine, "source", source, pe, nelems)
     arch.check_local(routine, "dest", dest, source.dtype.element_ty, nelems)
+    event = arch.begin_call(ctx, routine, pe, source, nelems)
     transport.get(ctx, dest, source, nelems, pe)
+    return event
 
 
 @jit
@@ -141,7 +152,10 @@ def p(ctx, dest, value, pe):
     Spec: OpenSHMEM 1.6, 9.6 SHMEM_P.
     """
     arch.check_one(ctx, "p", "dest", dest, pe)
-    transport.write(ctx, dest, arch.fit("p", "value", value, dest), pe)
+    fitting = arch.fit("p", "value", value, dest)
+    event = arch.begin_write(ctx, "p", "set", dest, fitting, pe, dest, 1)
+    transport.write(ctx, dest, fitting, pe)
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -156,7 +170,10 @@ def g(ctx, source, pe):
     Spec: OpenSHMEM 1.6, 9.6 SHMEM_G.
     """
     arch.check_one(ctx, "g", "source", source, pe)
-    return transport.read(ctx, source, pe)  # what is there now, in a loop too
+    event = arch.begin_call(ctx, "g", pe, source)
+    found = transport.read(ctx, source, pe)  # what is there now, in a loop too
+    arch.end_event(ctx, event)
+    return found
 
 
 @documented(
@@ -205,8 +222,10 @@ def put_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblock
     """ibput, in the name of ``routine``."""
     arch.check_blocks(ctx, routine, "dest", dest, pe, dst, sst, bsize, nblocks)
     arch.check_local(routine, "source", source, dest.dtype.element_ty, bsize, sst, nblocks)
+    event = arch.begin_call(ctx, routine, pe, source, bsize * nblocks)
     transport.put_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
     arch.join(ctx)  # source is free for every thread
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -214,5 +233,7 @@ def get_blocks(ctx, routine: tl.constexpr, dest, source, dst, sst, bsize, nblock
     """ibget, in the name of ``routine``."""
     arch.check_blocks(ctx, routine, "source", source, pe, dst, sst, bsize, nblocks)
     arch.check_local(routine, "dest", dest, source.dtype.element_ty, bsize, dst, nblocks)
+    event = arch.begin_call(ctx, routine, pe, source, bsize * nblocks)
     transport.get_blocks(ctx, dest, source, dst, sst, bsize, nblocks, pe)
     arch.join(ctx)  # dest is whole for every thread
+    arch.end_event(ctx, event)

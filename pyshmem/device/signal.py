@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import triton
 import triton.language as tl
 
 from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
 from pyshmem.device.templates import documented
+from pyshmem.device.wait import wait
 
 SIGNAL_SET = tl.constexpr(0)
 SIGNAL_ADD = tl.constexpr(1)
@@ -52,22 +54,22 @@ def send(ctx, routine: tl.constexpr, dest, source, nelems, sig_addr, signal, sig
     arch.check_apart(routine, sig_addr, dest, nelems)
     arch.check_choice(routine, "sig_op", sig_op, "SIGNAL_SET, SIGNAL_ADD")
     value = arch.fit(routine, "signal", signal, sig_addr)
+    event = arch.begin_write(ctx, routine, named(sig_op), sig_addr, value, pe, source, nelems)
     transport.put(ctx, dest, source, nelems, pe)
     update(ctx, sig_addr, value, sig_op, pe)
+    arch.end_event(ctx, event)
 
 
 @documented(UPDATE, what="Set", spec="SIGNAL_SET")
 @jit
 def signal_set(ctx, sig_addr, signal, pe):
-    check_signal(ctx, "signal_set", sig_addr, pe)
-    transport.set_signal(ctx, sig_addr, arch.fit("signal_set", "signal", signal, sig_addr), pe)
+    alone(ctx, "signal_set", sig_addr, signal, SIGNAL_SET, pe)
 
 
 @documented(UPDATE, what="Add to", spec="SIGNAL_ADD")
 @jit
 def signal_add(ctx, sig_addr, signal, pe):
-    check_signal(ctx, "signal_add", sig_addr, pe)
-    transport.add_signal(ctx, sig_addr, arch.fit("signal_add", "signal", signal, sig_addr), pe)
+    alone(ctx, "signal_add", sig_addr, signal, SIGNAL_ADD, pe)
 
 
 @jit
@@ -81,7 +83,10 @@ def signal_fetch(ctx, sig_addr):
     """
     arch.check_here(ctx, "signal_fetch", "sig_addr", sig_addr)
     arch.expect("signal_fetch", "sig_addr", sig_addr, tl.uint64)
-    return arch.fetch(ctx, sig_addr)
+    event = arch.begin_call(ctx, "signal_fetch", None, sig_addr)
+    found = arch.fetch(ctx, sig_addr)
+    arch.end_event(ctx, event)
+    return found
 
 
 @jit
@@ -97,7 +102,22 @@ def signal_wait_until(ctx, sig_addr, cmp, value):
     """
     arch.check_here(ctx, "signal_wait_until", "sig_addr", sig_addr)
     arch.expect("signal_wait_until", "sig_addr", sig_addr, tl.uint64)
-    return arch.wait(ctx, "signal_wait_until", "sig_addr", sig_addr, cmp, value)
+    return wait(ctx, "signal_wait_until", "sig_addr", sig_addr, cmp, value)
+
+
+@jit
+def alone(ctx, routine: tl.constexpr, sig_addr, signal, sig_op: tl.constexpr, pe):
+    """signal_set or signal_add, in the name of ``routine``."""
+    check_signal(ctx, routine, sig_addr, pe)
+    value = arch.fit(routine, "signal", signal, sig_addr)
+    event = arch.begin_write(ctx, routine, named(sig_op), sig_addr, value, pe, sig_addr, 1)
+    update(ctx, sig_addr, value, sig_op, pe)
+    arch.end_event(ctx, event)
+
+
+@triton.constexpr_function
+def named(sig_op: int) -> str:
+    return "add" if sig_op == 1 else "set"
 
 
 @jit

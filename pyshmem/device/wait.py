@@ -46,7 +46,16 @@ COUNT = "Returns: how many were found, as uint64.\n"
 @jit
 def wait_until(ctx, ivar, cmp, value):
     arch.check_here(ctx, "wait_until", "ivar", ivar)
-    arch.wait(ctx, "wait_until", "ivar", ivar, cmp, value)
+    wait(ctx, "wait_until", "ivar", ivar, cmp, value)
+
+
+@jit
+def wait(ctx, routine: tl.constexpr, argument: tl.constexpr, word, cmp, value):
+    """wait_until, in the name of ``routine``. Returns: the value seen."""
+    event = arch.begin_wait(ctx, routine, argument, word, cmp, value)
+    seen = arch.wait(ctx, routine, argument, word, cmp, value)
+    arch.end_event(ctx, event)
+    return seen
 
 
 @documented(
@@ -55,7 +64,10 @@ def wait_until(ctx, ivar, cmp, value):
 @jit
 def test(ctx, ivar, cmp, value):
     arch.check_here(ctx, "test", "ivar", ivar)
-    return arch.test(ctx, "test", "ivar", ivar, cmp, value)
+    event = arch.begin_call(ctx, "test", None, ivar)
+    found = arch.test(ctx, "test", "ivar", ivar, cmp, value)
+    arch.end_event(ctx, event)
+    return found
 
 
 WAIT_UNTIL_ALL = partial(
@@ -73,7 +85,9 @@ WAIT_UNTIL_ALL = partial(
 def wait_until_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_all", ivars, nelems, status, cmp)
     wanted = arch.fit("wait_until_all", "value", value, ivars)
+    event = arch.begin_waits(ctx, "wait_until_all", ivars, nelems, cmp, wanted)
     arch.wait_all(ctx, "wait_until_all", ivars, nelems, status, cmp, wanted)
+    arch.end_event(ctx, event)
 
 
 WAIT_UNTIL_ANY = partial(
@@ -91,7 +105,10 @@ WAIT_UNTIL_ANY = partial(
 def wait_until_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_any", ivars, nelems, status, cmp)
     wanted = arch.fit("wait_until_any", "value", value, ivars)
-    return arch.wait_any(ctx, "wait_until_any", ivars, nelems, status, cmp, wanted)
+    event = arch.begin_waits(ctx, "wait_until_any", ivars, nelems, cmp, wanted)
+    found = arch.wait_any(ctx, "wait_until_any", ivars, nelems, status, cmp, wanted)
+    arch.end_event(ctx, event)
+    return found
 
 
 WAIT_UNTIL_SOME = partial(
@@ -110,7 +127,10 @@ def wait_until_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, valu
     arch.check_many(ctx, "wait_until_some", ivars, nelems, status, cmp)
     arch.expect("wait_until_some", "indices", indices, tl.uint64)
     wanted = arch.fit("wait_until_some", "value", value, ivars)
-    return arch.wait_some(ctx, "wait_until_some", ivars, nelems, indices, status, cmp, wanted)
+    event = arch.begin_waits(ctx, "wait_until_some", ivars, nelems, cmp, wanted)
+    found = arch.wait_some(ctx, "wait_until_some", ivars, nelems, indices, status, cmp, wanted)
+    arch.end_event(ctx, event)
+    return found
 
 
 TEST_ALL = partial(
@@ -128,7 +148,10 @@ TEST_ALL = partial(
 def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_all", ivars, nelems, status, cmp)
     wanted = arch.fit("test_all", "value", value, ivars)
-    return arch.test_all(ctx, ivars, nelems, status, cmp, wanted)
+    event = arch.begin_call(ctx, "test_all", None, ivars, nelems)
+    found = arch.test_all(ctx, ivars, nelems, status, cmp, wanted)
+    arch.end_event(ctx, event)
+    return found
 
 
 TEST_ANY = partial(
@@ -146,7 +169,10 @@ TEST_ANY = partial(
 def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_any", ivars, nelems, status, cmp)
     wanted = arch.fit("test_any", "value", value, ivars)
-    return arch.test_any(ctx, ivars, nelems, status, cmp, wanted)
+    event = arch.begin_call(ctx, "test_any", None, ivars, nelems)
+    found = arch.test_any(ctx, ivars, nelems, status, cmp, wanted)
+    arch.end_event(ctx, event)
+    return found
 
 
 TEST_SOME = partial(
@@ -165,7 +191,10 @@ def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_some", ivars, nelems, status, cmp)
     arch.expect("test_some", "indices", indices, tl.uint64)
     wanted = arch.fit("test_some", "value", value, ivars)
-    return arch.test_some(ctx, ivars, nelems, indices, status, cmp, wanted)
+    event = arch.begin_call(ctx, "test_some", None, ivars, nelems)
+    found = arch.test_some(ctx, ivars, nelems, indices, status, cmp, wanted)
+    arch.end_event(ctx, event)
+    return found
 
 
 @WAIT_UNTIL_ALL(values=VALUES, spec="WAIT_UNTIL_ALL_VECTOR")
@@ -173,7 +202,9 @@ def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
 def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_all_vector", ivars, nelems, status, cmp)
     arch.expect("wait_until_all_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
+    event = arch.begin_call(ctx, "wait_until_all_vector", None, ivars, nelems)
     arch.wait_all(ctx, "wait_until_all_vector", ivars, nelems, status, cmp, cmp_values)
+    arch.end_event(ctx, event)
 
 
 @WAIT_UNTIL_ANY(values=VALUES, spec="WAIT_UNTIL_ANY_VECTOR")
@@ -181,7 +212,10 @@ def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_val
 def wait_until_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_any_vector", ivars, nelems, status, cmp)
     arch.expect("wait_until_any_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
-    return arch.wait_any(ctx, "wait_until_any_vector", ivars, nelems, status, cmp, cmp_values)
+    event = arch.begin_call(ctx, "wait_until_any_vector", None, ivars, nelems)
+    found = arch.wait_any(ctx, "wait_until_any_vector", ivars, nelems, status, cmp, cmp_values)
+    arch.end_event(ctx, event)
+    return found
 
 
 @WAIT_UNTIL_SOME(values=VALUES, spec="WAIT_UNTIL_SOME_VECTOR")
@@ -190,7 +224,10 @@ def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexp
     arch.check_many(ctx, "wait_until_some_vector", ivars, nelems, status, cmp)
     arch.expect("wait_until_some_vector", "indices", indices, tl.uint64)
     arch.expect("wait_until_some_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
-    return arch.wait_some(ctx, "wait_until_some_vector", ivars, nelems, indices, status, cmp, cmp_values)
+    event = arch.begin_call(ctx, "wait_until_some_vector", None, ivars, nelems)
+    found = arch.wait_some(ctx, "wait_until_some_vector", ivars, nelems, indices, status, cmp, cmp_values)
+    arch.end_event(ctx, event)
+    return found
 
 
 @TEST_ALL(values=VALUES, spec="TEST_ALL_VECTOR")
@@ -198,7 +235,10 @@ def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexp
 def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_all_vector", ivars, nelems, status, cmp)
     arch.expect("test_all_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
-    return arch.test_all(ctx, ivars, nelems, status, cmp, cmp_values)
+    event = arch.begin_call(ctx, "test_all_vector", None, ivars, nelems)
+    found = arch.test_all(ctx, ivars, nelems, status, cmp, cmp_values)
+    arch.end_event(ctx, event)
+    return found
 
 
 @TEST_ANY(values=VALUES, spec="TEST_ANY_VECTOR")
@@ -206,7 +246,10 @@ def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
 def test_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_any_vector", ivars, nelems, status, cmp)
     arch.expect("test_any_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
-    return arch.test_any(ctx, ivars, nelems, status, cmp, cmp_values)
+    event = arch.begin_call(ctx, "test_any_vector", None, ivars, nelems)
+    found = arch.test_any(ctx, ivars, nelems, status, cmp, cmp_values)
+    arch.end_event(ctx, event)
+    return found
 
 
 @TEST_SOME(values=VALUES, spec="TEST_SOME_VECTOR")
@@ -215,4 +258,7 @@ def test_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp
     arch.check_many(ctx, "test_some_vector", ivars, nelems, status, cmp)
     arch.expect("test_some_vector", "indices", indices, tl.uint64)
     arch.expect("test_some_vector", "cmp_values", cmp_values, ivars.dtype.element_ty)
-    return arch.test_some(ctx, ivars, nelems, indices, status, cmp, cmp_values)
+    event = arch.begin_call(ctx, "test_some_vector", None, ivars, nelems)
+    found = arch.test_some(ctx, ivars, nelems, indices, status, cmp, cmp_values)
+    arch.end_event(ctx, event)
+    return found

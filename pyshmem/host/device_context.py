@@ -22,6 +22,7 @@ from pyshmem.runtime import areas, interpreter
 from pyshmem.runtime.arguments import require_init, symmetric_array
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
+from pyshmem.runtime.event_ring import ring
 from pyshmem.runtime.heap import Device, Heap, default, heaps
 from pyshmem.runtime.job import job
 from pyshmem.transport.far.proxy import proxy
@@ -39,7 +40,7 @@ def device_context(team: Team | None, device: Device | None, scratch: Any = None
     heap.enter()
     _say_where()
     own = None if scratch is None else _given(heap, group, scratch)
-    key = (heap.device, group.meeting.wires, own)  # an area may have served another team before
+    key = (heap.device, group.meeting.wires, own, ring.address)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != encoded(job.generation):
         found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.area_index)))
@@ -126,6 +127,8 @@ def _make(group: Team, heap: Heap, scratch: int, nbytes: int) -> DeviceContext:
         limit=int(job.timeout * 1e9),
         **divide(scratch, nbytes, group.size),
         ring=proxy.ready(heap) if reach == FAR and heap.arch != "interpreter" else tl.constexpr(0),
+        trace=ring.address or tl.constexpr(0),
+        events=tl.constexpr(ring.room),
         where=tl.constexpr(TARGETS.index(heap.arch)),
         by_table=tl.constexpr(step is None),
         reach=tl.constexpr(reach),

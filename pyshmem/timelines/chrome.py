@@ -12,9 +12,27 @@ from typing import Any
 
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.timelines.arrows import joined
-from pyshmem.timelines.events import ADD, BEFORE, FAILED, FAR, KERNELS, MEET, SET, WAITS, WORD, Event, Part, plain
+from pyshmem.timelines.events import (
+    ADD,
+    BEFORE,
+    FAILED,
+    FAR,
+    HOST,
+    KERNELS,
+    MEET,
+    MULTIPROCESSORS,
+    SET,
+    SPAN,
+    WAITS,
+    WORD,
+    Event,
+    Part,
+    plain,
+)
+from pyshmem.timelines.tracks import named, placed
 from pyshmem.version import __version__
 
+_LAST = 1 << 62
 _BATCH = 512  # events that are written at once, and that a full disk costs
 _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
           ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
@@ -24,10 +42,10 @@ _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "
 
 
 def kind(event: Event) -> str:
-    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program or call."""
+    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program, span or call."""
     name = event.name
-    if event.op == MEET:
-        return "meet"
+    if event.op in (MEET, SPAN):
+        return "meet" if event.op == MEET else "span"
     if name.startswith(("shmem.ops.", "shmem.irregular.")):
         return "operator"
     if event.track == KERNELS and not name.startswith("dev."):
@@ -38,19 +56,19 @@ def kind(event: Event) -> str:
 
 def write(path: Path, parts: Sequence[Part]) -> bool:
     """Write the events of ``parts`` to ``path``. Return False if there was space for the first ones only."""
-    every = sorted((event for part in parts for event in part), key=lambda each: each.begin)
+    every = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -(each.end or _LAST)))
     start = every[0].begin if every else 0
     slack = max((part.error or 0 for part in parts), default=0)
     head = {"displayTimeUnit": "ns", "metadata": _metadata(parts, every)}
-    pairs = list(joined(every, slack))
+    pairs, tracks = list(joined(every, slack)), placed(every)
     enders = {id(wait): source.pe for source, wait in pairs}
     ends = {part.pe: max((max(e.begin, e.end) for e in every if e.pe == part.pe), default=start) for part in parts}
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with temporary.open("wb", buffering=0) as file:
         out = _Out(file, (json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
-        out.rows(_names(parts, every))
-        out.rows(_slice(each, start, ends[each.pe], enders.get(id(each))) for each in every)
-        out.rows(_arrows(pairs, start, ends))
+        out.rows(_names(parts, every, tracks))
+        out.rows(_slice(each, tracks[id(each)], start, ends[each.pe], enders.get(id(each))) for each in every)
+        out.rows(_arrows(pairs, tracks, start, ends))
         whole = out.close()
     if out.has_begun:
         temporary.replace(path)
@@ -111,29 +129,21 @@ def _metadata(parts: Sequence[Part], every: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _names(parts: Sequence[Part], every: Sequence[Event]) -> Iterator[dict[str, Any]]:
+def _names(parts: Sequence[Part], every: Sequence[Event], tracks: dict[int, int]) -> Iterator[dict[str, Any]]:
     for part in parts:
         text = f"PE {part.pe} on {part.host}" + ("" if part.ended else ", which has not ended")
         yield {"name": "process_name", "ph": "M", "pid": part.pe, "tid": 0, "args": {"name": text}}
         yield {"name": "process_sort_index", "ph": "M", "pid": part.pe, "tid": 0, "args": {"sort_index": part.pe}}
-        tracks = sorted({_track(each) for each in every if each.pe == part.pe})
-        for tid in tracks:
-            thread, track = divmod(tid, 4)
-            where = "" if thread == part.pid else f" of thread {thread}"
-            named = ("kernels" if track == KERNELS else "host calls") + where
-            yield {"name": "thread_name", "ph": "M", "pid": part.pe, "tid": tid, "args": {"name": named}}
-            order = 4 * (thread != part.pid) + track
+        for tid in sorted({tracks[id(each)] for each in every if each.pe == part.pe}):
+            name, order = named(tid, part.pid)
+            yield {"name": "thread_name", "ph": "M", "pid": part.pe, "tid": tid, "args": {"name": name}}
             yield {"name": "thread_sort_index", "ph": "M", "pid": part.pe, "tid": tid, "args": {"sort_index": order}}
 
 
-def _track(event: Event) -> int:
-    return event.thread * 4 + event.track
-
-
-def _slice(event: Event, start: int, last: int, ender: int | None) -> dict[str, Any]:
+def _slice(event: Event, track: int, start: int, last: int, ender: int | None) -> dict[str, Any]:
     end = event.end or last
     details = _details(event) | ({} if ender is None else {"ended_by": ender})
-    row = {"name": event.name, "cat": kind(event), "ph": "X", "pid": event.pe, "tid": _track(event)}
+    row = {"name": event.name, "cat": kind(event), "ph": "X", "pid": event.pe, "tid": track}
     return row | {"ts": (event.begin - start) / 1e3, "dur": (end - event.begin) / 1e3, "args": details}
 
 
@@ -153,7 +163,7 @@ def _details(event: Event) -> dict[str, Any]:
             details["add" if event.op == ADD else "set"] = event.value
     if event.op == MEET:
         details["team"] = team(event)
-    if kind(event) == "program":
+    if event.track >= MULTIPROCESSORS or kind(event) == "program":
         details["program"] = index(event)
     if not event.end:
         details["unfinished"] = True
@@ -166,19 +176,23 @@ def team(event: Event) -> str:
     """The team of a call, as start, stride and size, or world. In kernels the programs of one index meet."""
     low = (1 << 21) - 1
     name = f"{event.place >> 42}:{event.place >> 21 & low}:{event.place & low}" if event.place else "world"
-    return name + (f" in program {index(event)}" if event.track == KERNELS else "")
+    return name + (f" in program {index(event)}" if event.track != HOST else "")
 
 
 def index(event: Event) -> str:
-    """The index of a program in its grid."""
+    """The index of a program in its grid; of a compiled kernel its number."""
+    if event.track >= MULTIPROCESSORS:
+        return str(event.thread)
     low = (1 << 20) - 1
     return f"{event.value & low}, {event.value >> 20 & low}, {event.value >> 40}"
 
 
-def _arrows(pairs: Sequence[tuple[Event, Event]], start: int, ends: dict[int, int]) -> Iterator[dict[str, Any]]:
+def _arrows(
+    pairs: Sequence[tuple[Event, Event]], tracks: dict[int, int], start: int, ends: dict[int, int]
+) -> Iterator[dict[str, Any]]:
     for number, (source, wait) in enumerate(pairs, 1):
         for phase, event in (("s", source), ("f", wait)):
             end = event.end or ends[event.pe]
             time = (max(event.begin, end - 1) - start) / 1e3
             row = {"name": "ends the wait", "cat": "arrow", "ph": phase, "id": number, "pid": event.pe}
-            yield row | {"tid": _track(event), "ts": time} | ({"bp": "e"} if phase == "f" else {})
+            yield row | {"tid": tracks[id(event)], "ts": time} | ({"bp": "e"} if phase == "f" else {})

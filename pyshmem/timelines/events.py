@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NONE, SET, ADD, MEET = range(4)
+NONE, SET, ADD, MEET, SPAN = range(5)
 WAITS = 16  # and the number of the comparison
 FAR, FAILED, ON_GPU, WORD, BEFORE = 1, 2, 4, 8, 16
-HOST, KERNELS = 0, 1  # tracks
+HOST, KERNELS, MULTIPROCESSORS = 0, 1, 2  # tracks; of compiled kernels one for each multiprocessor, from the last on
 _HEAD = struct.Struct("<2Q")
 _EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
 _FIRST = 4096
@@ -39,7 +39,10 @@ def plain(label: str) -> str:
 
 
 class Event(NamedTuple):
-    """A call. begin, end: nanoseconds; end is 0 if the PE never came back from it. pe: of which it is; to: the other."""
+    """A call. begin, end: nanoseconds; end is 0 if the PE never came back from it. pe: of which it is; to: the other.
+
+    thread: of the process, or the program of a compiled kernel.
+    """
 
     pe: int
     begin: int
@@ -63,6 +66,8 @@ class Part:
         self.names: dict[int, str] = {}
         self.clocks: list[tuple[int, int, int]] = []
         self.pe, self.n_pes, self.host, self.pid, self.ended = -1, 0, "?", 0, False
+        self.lost_in_kernels = 0
+        self.gpu_errors: list[int | None] = []
         for line in notes.read_text().splitlines():
             try:
                 note: dict[str, Any] = json.loads(line)
@@ -75,6 +80,10 @@ class Part:
                 self.names[note["name"][0]] = note["name"][1]
             if "clock" in note:
                 self.clocks.append(tuple(note["clock"]))
+            if "kernels" in note:
+                lost, error = note["kernels"]
+                self.lost_in_kernels += lost
+                self.gpu_errors.append(error)
         self._file = notes.with_suffix(".events")
         self.taken, self.room = 0, 0
         if self._file.is_file() and self._file.stat().st_size >= _FIRST:
@@ -83,13 +92,16 @@ class Part:
 
     @property
     def lost(self) -> int:
-        return max(0, self.taken - self.room)
+        return max(0, self.taken - self.room) + self.lost_in_kernels
 
     def __iter__(self) -> Iterator[Event]:
         """The events by their beginnings, on PE 0's clock."""
         with self._file.open("rb") as file:
             file.seek(_FIRST)
             data = file.read(min(self.taken, self.room) * _EVENT.size)
+        kernels = self._file.with_suffix(".kernels")
+        if kernels.is_file():
+            data += kernels.read_bytes()
         found = []
         for row in _EVENT.iter_unpack(data[: len(data) // _EVENT.size * _EVENT.size]):
             begin, end, *rest, name, thread, op, flags, track = row
@@ -115,5 +127,7 @@ class Part:
 
     @property
     def error(self) -> int | None:
-        """The error of the alignment, in nanoseconds; None if this clock was never compared."""
-        return max((each[2] for each in self.clocks), default=None)
+        """The error of the alignment, with that of the GPU's clock, in nanoseconds; None if a clock was never compared."""
+        if not self.clocks or None in self.gpu_errors:
+            return None
+        return max(each[2] for each in self.clocks) + max((each or 0 for each in self.gpu_errors), default=0)

@@ -10,18 +10,22 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyshmem.host.init import listeners
 from pyshmem.runtime import _native, interpreter, ranges
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.event_ring import EVENT_BYTES
 from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 from pyshmem.timelines import calls
 from pyshmem.timelines.clocks import compared
 from pyshmem.timelines.merging import finish, parts_of
+
+if TYPE_CHECKING:
+    from pyshmem.timelines.rings import Rings
 
 
 class Recorder:
@@ -32,7 +36,8 @@ class Recorder:
         self._names: dict[str, int] = {}
         self._notes = -1
         self._process = 0  # those that it forks write no timeline
-        self._undo: Callable[[], None] = lambda: None  # ends the recording of kernels
+        self._undo: Callable[[], None] = lambda: None  # ends the recording of interpreted kernels
+        self._rings: Rings | None = None  # of compiled kernels
 
     def number(self, name: str) -> int:
         """The number of a name in events."""
@@ -74,6 +79,11 @@ class Recorder:
             from pyshmem.timelines import kernels  # imports triton
 
             self._undo = kernels.install(self.number)
+        else:
+            from pyshmem.timelines.rings import Rings
+
+            self._rings = Rings()
+            self._rings.open()
         self.compare_clocks()
 
     def compare_clocks(self) -> None:
@@ -81,8 +91,31 @@ class Recorder:
         if self.path is not None:
             self._note(clock=compared(job.comm, job.hosts))
 
+    def listen(self, begins: bool) -> None:
+        """Take part in init and finalize while a timeline is recorded. Collective over all PEs."""
+        self.compare_clocks()
+        if self._rings and begins:
+            self._rings.open()
+        elif self._rings:
+            self._take_kernels(self._rings)
+
+    def _take_kernels(self, rings: Rings) -> None:
+        """Write the events of compiled kernels, which have ended, beside those of the host."""
+        assert self.path is not None
+        found = rings.drain(self.number)
+        if found is not None:
+            try:
+                with (parts_of(self.path) / f"pe-{job.my_pe}.kernels").open("ab") as file:
+                    file.write(found.data)
+            except OSError:  # the disk is full
+                found = found._replace(lost=found.lost + len(found.data) // EVENT_BYTES)
+            self._note(kernels=(found.lost, found.error))
+
     def stop(self) -> None:
         """Record no more. The last PE that comes here writes the timeline."""
+        if self._rings and self._process == os.getpid():
+            self._take_kernels(self._rings)
+            self._rings = None
         path, self.path = self.path, None
         if path is not None and self._process == os.getpid():
             self._undo()
@@ -109,7 +142,7 @@ def install() -> None:
         if begins and recorder.path is None:
             recorder.start(path)
         else:
-            recorder.compare_clocks()
+            recorder.listen(begins)
 
     listeners.append(listen)
     atexit.register(recorder.stop)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pyshmem.timelines.tracks import OF_GPU
+
 COMPUTING, LAUNCHES, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
     "computing",  # outside of calls, and in kernels outside of device calls
     "between kernels",  # outside of calls, after a kernel and before the next one
@@ -144,8 +146,9 @@ def _causes(
 
 def _main_thread(calls: list[Call]) -> list[Call]:
     """The calls of the thread, host's and kernels' alike, that has made most."""
-    threads = Counter(each.track // 4 for each in calls)
-    return [each for each in calls if each.track // 4 == threads.most_common(1)[0][0]]
+    threads = Counter(each.track // 4 for each in calls if each.track < OF_GPU)
+    most = max(threads, key=lambda each: threads[each], default=-1)
+    return [each for each in calls if each.track // 4 == most]
 
 
 def _moments(calls: list[Call], start: float, end: float) -> Iterator[tuple[float, float, list[Call]]]:
@@ -184,7 +187,7 @@ def _parts_of(
     elif call.kind in _COMMUNICATES:
         yield COMMUNICATION, end - begin, None
     else:
-        yield COMPUTING if call.kind in ("kernel", "program") else LIBRARY, end - begin, None
+        yield COMPUTING if call.kind in ("kernel", "program", "span") else LIBRARY, end - begin, None
 
 
 def _last_to_come(calls: list[Call]) -> dict[Call, Call]:

@@ -47,6 +47,8 @@ def context(target, me=0, n_pes=4, by_table=False, start=0, step=1, scratch=1 <<
         where=tl.constexpr(NAMES.index(target)),
         by_table=tl.constexpr(by_table),
         ring=tl.constexpr(0),
+        trace=tl.constexpr(0),
+        events=tl.constexpr(0),
         reach=tl.constexpr(DIRECT),
         members=tl.constexpr(1 << (n_pes - 1).bit_length()),
     )
@@ -80,14 +82,17 @@ def cache_key(kernel, target, args, **options):
 
 
 @functools.cache
-def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4, record=True):
+def assembly(kernel, target, *operands, by_table=False, n_pes=4, num_warps=4, record=True, events=0):
     """The PTX or the AMD instructions of ``kernel(ctx, *operands)``; a dtype stands for an aligned array of it, in tuples too.
 
     record: whether waits that give up leave one; without it, only what a wait does that ends well is compiled.
+    events: how many the ring of a timeline holds, 0 without one.
     """
     ctx, args = context(target, 0, n_pes, by_table), map(operand, operands)
     if not record:
         ctx = ctx._replace(record=tl.constexpr(0))
+    if events:
+        ctx = ctx._replace(trace=0x7C00_0000_0000, events=tl.constexpr(events))
     source, options = specialise(kernel, target, [ctx, *args], num_warps=num_warps)
     compiled = compile(source, target=TARGETS[target], options=options.__dict__)
     return compiled.asm["ptx" if target == "nvidia" else "amdgcn"]

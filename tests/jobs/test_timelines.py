@@ -3,13 +3,16 @@
 import json
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
+from pyshmem.device.arch.rules import code_of
 from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
-from pyshmem.timelines.events import ADD, BEFORE, SET, WAITS, WORD, Event, plain
+from pyshmem.timelines.events import ADD, BEFORE, SET, SPAN, WAITS, WORD, Event, plain
+from pyshmem.timelines.rings import ROW, settled
 
 PROGRAM = """
 import random
@@ -29,8 +32,14 @@ def pass_on(ctx, data, flags):
     flag = flags + tl.program_id(0)
     if dev.my_pe(ctx) > 0:
         dev.signal_wait_until(ctx, flag, dev.CMP_EQ, 7)
+    span = dev.trace_begin(ctx, "to the next PE")
     dev.put_signal(ctx, data, data, 16, flag, 7, dev.SIGNAL_SET, (dev.my_pe(ctx) + 1) % dev.n_pes(ctx))
+    dev.trace_end(ctx, span)
     dev.barrier_all(ctx)
+
+@triton.jit
+def beyond(ctx, data):
+    span = dev.trace_begin(ctx, "of a name that is too long")
 
 shmem.init()
 me, n = shmem.my_pe(), shmem.n_pes()
@@ -64,6 +73,12 @@ with shmem.trace("out.json"):
         shmem.get(data, data, n)
     except shmem.OutOfRangeError:
         pass
+try:
+    beyond[(1,)](shmem.device_context(), data)
+except Exception as error:
+    assert "trace_begin" in str(error) and "24 bytes" in str(error), error
+else:
+    raise AssertionError("a name of 26 bytes")
 assert shmem.put is rma.put
 hosts = ["a", "a", "b"]
 away, clock = 5_000_000_000, time.monotonic_ns
@@ -158,6 +173,9 @@ def test_kernels_have_their_programs_and_these_their_device_calls_within_them(ti
                 "dev.put_signal",
                 "dev.barrier_all",
             ]
+            (span,) = (call for call in own if call["cat"] == "span" and program["ts"] <= call["ts"] <= end)
+            assert span["name"] == "to the next PE" and span["ts"] <= within[-2]["ts"]
+            assert within[-2]["ts"] + within[-2]["dur"] <= span["ts"] + span["dur"] <= within[-1]["ts"]
             assert within[-2]["args"]["bytes"] == 64 and within[-2]["args"]["set"] == 7
             assert within[-1]["args"]["team"] == f"0:1:3 in program {number}, 0, 0"
 
@@ -191,6 +209,41 @@ def test_spans_of_hosts_with_other_clocks_are_where_they_were_within_the_error(t
             assert not end or abs(call["dur"] - (end - begin) / 1e3) <= 40
             assert call["args"].get("unfinished", False) is (not end)
             assert call["name"] == ("shmem.put", "shmem.get")[name - 1]
+
+
+def of_gpu(begin, end, name, program, op=0, track=5, words=(0, 0, 0)):
+    """A row of the ring, as a compiled kernel writes it."""
+    place, value, before = words
+    return struct.pack("<2q2Q2qi2I2BH", begin, end, 8, place, value, before, -1, name, program, op, 4, track)
+
+
+def test_events_of_a_gpu_have_the_hosts_times_their_names_and_a_track_on_which_nothing_overlaps(tmp_path):
+    """The GPU's clock is 100 ns behind at first and 300 at the end. Two programs are on multiprocessor 3 at once."""
+    text = struct.unpack("<Qqq", b"a tile".ljust(24, b"\0"))
+    rows = [of_gpu(1000, 9000, 0, 1, SPAN, words=text), of_gpu(2000, 3000, code_of("put"), 1),
+            of_gpu(2500, 4000, code_of("fence"), 2), of_gpu(9000, 9500, code_of("put"), 2), of_gpu(0, 0, 0, 0)]  # fmt: skip
+    names = {}
+    first, last = (1000, 100, 5), (11000, 300, 7)
+    data = settled(np.frombuffer(b"".join(rows), ROW), first, last, lambda name: names.setdefault(name, len(names) + 1))
+    assert data["begin"].tolist() == [1100, 2120, 2630, 9260] and data["end"].tolist() == [9260, 3140, 4160, 9770]
+    folder = tmp_path / "out.json.parts"
+    folder.mkdir()
+    notes = [{"pe": 0, "n_pes": 1, "host": "h", "pid": 7, "clock": (0, 0, 0)}, {"kernels": (2, 7)}, {"end": 1},
+             *({"name": (number, name)} for name, number in names.items())]  # fmt: skip
+    (folder / "pe-0.notes").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    (folder / "pe-0.events").write_bytes(struct.pack("<2Q", 0, 64).ljust(4096, b"\0"))
+    (folder / "pe-0.kernels").write_bytes(data.tobytes())
+    assert merging.finish(tmp_path / "out.json")
+    metadata, calls, _ = read(tmp_path / "out.json")
+    assert metadata["lost_events"] == {"0": 2} and metadata["clock_error_us"] == {"0": 0.007}
+    assert [(call["name"], call["cat"], call["args"]["program"]) for call in calls] == [
+        ("a tile", "span", "1"), ("dev.put", "put", "1"), ("dev.fence", "order", "2"), ("dev.put", "put", "2")]  # fmt: skip
+    tile, put, fence, later = (call["tid"] for call in calls)
+    assert tile == put != fence == later
+    named = [
+        row for row in json.loads((tmp_path / "out.json").read_text())["traceEvents"] if row["name"] == "thread_name"
+    ]
+    assert [row["args"]["name"] for row in named] == ["multiprocessor 3", "multiprocessor 3, 2"]
 
 
 KILLED = """

@@ -217,3 +217,55 @@ def wanted_value(element: tl.dtype) -> str:
 @triton.constexpr_function
 def comparisons_named() -> str:
     return "CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE"
+
+
+# ---- events ----
+
+
+@triton.constexpr_function
+def code_of(routine: str) -> int:
+    """Return the number of a device function in the events of compiled kernels, above all that timelines give."""
+    from zlib import crc32  # here: Triton would compile a function of this module
+
+    return crc32(f"dev.{routine}".encode()) >> 2 | 1 << 30
+
+
+@triton.constexpr_function
+def kind_of(what: str, cmp: int) -> int:
+    """Return op and flags of an event, as event_t of pyshmem/runtime/_events.h has them side by side."""
+    word, before, on_gpu = 8 << 8, 16 << 8, 4 << 8
+    ops = {"set": 1 | word, "add": 2 | word, "meet": 3, "span": 4, "waits": 16 + cmp | word}
+    return on_gpu | (ops["waits"] | before if what == "wait" else ops[what])
+
+
+@triton.constexpr_function
+def kind_of_write(op: str, word: tl.tensor) -> int:
+    """Return kind_of of a write; 0 if an event cannot name it: of several words, a float, or by another operator."""
+    named = not word.type.is_block() and word.dtype.element_ty.is_int() and op in ("set", "add")
+    return kind_of(op, 0) if named else 0
+
+
+@triton.constexpr_function
+def upper(half: int) -> int:
+    """Return a number as the upper half of 64 bits."""
+    return half << 32
+
+
+@triton.constexpr_function
+def size_of(data: tl.tensor) -> int:
+    """Return the bytes of an element at a pointer, or of all elements of a tile or at a block of pointers."""
+    element = data.dtype.element_ty if data.dtype.is_ptr() else data.dtype
+    return bytes_of(element) * (count_of(data) if data.type.is_block() else 1)
+
+
+@triton.constexpr_function
+def text_of(name: str) -> tuple[int, int, int]:
+    """Return the name of a span as three numbers of 8 bytes. Errors: ArgumentError for one that is empty or longer."""
+    text = name.encode() if isinstance(name, str) else b""
+    if not 0 < len(text) <= 24:
+        from pyshmem.runtime.errors import ArgumentError, refuse
+
+        refuse(ArgumentError, "trace_begin", "name", repr(name), "text of 1 to 24 bytes, a constant")
+    from struct import unpack
+
+    return unpack("<3q", text.ljust(24, b"\0"))

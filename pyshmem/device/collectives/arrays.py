@@ -70,6 +70,7 @@ def cast_array(ctx, grid: tl.constexpr, dest, source, nelems, root):
     arch.check_here(ctx, "broadcast", "dest", dest, nelems)
     arch.check_one(ctx, "broadcast", "source", source, root, nelems)
     arch.expect("broadcast", "source", source, dest.dtype.element_ty)
+    event = arch.begin_meeting(ctx, "broadcast", source, nelems)
     slot, first, count = enter(ctx, "broadcast", grid, nelems)
     here = words_of(ctx, slot, ARRAY_HERE)
     taken = words_of(ctx, slot, ARRAY_TAKEN).to(tl.pointer_type(tl.int64)) + root
@@ -82,6 +83,7 @@ def cast_array(ctx, grid: tl.constexpr, dest, source, nelems, root):
         arch.await_member(ctx, "broadcast", here, turn, root)
     tl.store(taken, turn)
     arch.join(ctx)
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -118,11 +120,13 @@ def fcollect_grid(ctx, dest, source, nelems):
 @jit
 def gather(ctx, grid: tl.constexpr, dest, source, nelems):
     check(ctx, "fcollect", dest, source, nelems * n_pes(ctx), nelems)
+    event = arch.begin_meeting(ctx, "fcollect", source, nelems)
     slot, first, count = enter(ctx, "fcollect", grid, nelems)
     turn = begin(slot)
     push(ctx, dest + tl.cast(nelems, tl.int64) * my_pe(ctx) + first, source + first, count)
     exchange(ctx, "fcollect", slot, turn)
     end(ctx, slot, turn)
+    arch.end_event(ctx, event)
 
 
 COLLECT = partial(
@@ -150,6 +154,7 @@ def collect_grid(ctx, dest, source, nelems):
 @jit
 def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
     check(ctx, "collect", dest, source, nelems, nelems)
+    event = arch.begin_meeting(ctx, "collect", source, nelems)
     slot, first, count = enter(ctx, "collect", grid, nelems)
     turn = begin(slot)
     pe = arch.arange(ctx.members)
@@ -164,6 +169,7 @@ def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
         push(ctx, dest + before + first, source + first, count)
     exchange(ctx, "collect", slot, turn + 1)
     end(ctx, slot, turn + 1)
+    arch.end_event(ctx, event)
     # not before all have passed the exchange: a program that catches this finds the next call in order
     arch.check_here(ctx, "collect", "dest", dest, total)
 
@@ -193,6 +199,7 @@ def alltoall_grid(ctx, dest, source, nelems):
 @jit
 def swap(ctx, grid: tl.constexpr, dest, source, nelems):
     check(ctx, "alltoall", dest, source, nelems * n_pes(ctx), nelems * n_pes(ctx))
+    event = arch.begin_meeting(ctx, "alltoall", source, nelems)
     slot, first, count = enter(ctx, "alltoall", grid, nelems)
     turn = begin(slot)
     block = tl.cast(nelems, tl.int64)
@@ -202,6 +209,7 @@ def swap(ctx, grid: tl.constexpr, dest, source, nelems):
         transport.put(ctx, dest + block * my_pe(ctx) + first, source + block * pe + first, count, pe)
     exchange(ctx, "alltoall", slot, turn)
     end(ctx, slot, turn)
+    arch.end_event(ctx, event)
 
 
 ALLTOALLS = partial(
@@ -232,6 +240,7 @@ def swap_strided(ctx, grid: tl.constexpr, dest, source, dst, sst, nelems):
     arch.check_blocks(ctx, "alltoalls", "dest", dest, my_pe(ctx), dst, sst, 1, nelems * n_pes(ctx))
     arch.check_blocks(ctx, "alltoalls", "source", source, my_pe(ctx), dst, sst, 1, nelems * n_pes(ctx))
     arch.expect("alltoalls", "source", source, dest.dtype.element_ty)
+    event = arch.begin_meeting(ctx, "alltoalls", source, nelems)
     slot, first, count = enter(ctx, "alltoalls", grid, nelems)
     turn = begin(slot)
     block = tl.cast(nelems, tl.int64)
@@ -242,6 +251,7 @@ def swap_strided(ctx, grid: tl.constexpr, dest, source, dst, sst, nelems):
         transport.put_blocks(ctx, to, of, dst, sst, 1, count, pe)
     exchange(ctx, "alltoalls", slot, turn)
     end(ctx, slot, turn)
+    arch.end_event(ctx, event)
 
 
 @jit

@@ -48,11 +48,13 @@ def send(ctx, tile, pe):
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "send", "tile", tile)
     arch.check_pe(ctx, "send", "pe", pe)
+    event = arch.begin_call(ctx, "send", pe, tile)
     slot = slot_of(ctx, "send")
     flat = flatten(tile)
     room = piece_elements(ctx, flat.dtype)
     for first in range(0, end_of_turns(ctx, flat.shape[0]), room):
         send_piece(ctx, "send", slot, flat, first, pe)
+    arch.end_event(ctx, event)
 
 
 @jit
@@ -69,11 +71,13 @@ def recv(ctx, like, pe):
     like = arch.in_registers(like)
     arch.check_tile(ctx, "recv", "like", like)
     arch.check_pe(ctx, "recv", "pe", pe)
+    event = arch.begin_call(ctx, "recv", pe, like)
     slot = slot_of(ctx, "recv")
     found = flatten(like)
     room = piece_elements(ctx, found.dtype)
     for first in range(0, end_of_turns(ctx, found.shape[0]), room):
         found = recv_piece(ctx, "recv", slot, found, first, pe)
+    arch.end_event(ctx, event)
     return shaped(found, like)
 
 
@@ -92,6 +96,7 @@ def sendrecv(ctx, tile, to, of):
     arch.check_tile(ctx, "sendrecv", "tile", tile)
     arch.check_pe(ctx, "sendrecv", "to", to)
     arch.check_pe(ctx, "sendrecv", "of", of)
+    event = arch.begin_call(ctx, "sendrecv", to, tile)
     slot = slot_of(ctx, "sendrecv")
     flat = flatten(tile)
     found = flat
@@ -99,6 +104,7 @@ def sendrecv(ctx, tile, to, of):
     for first in range(0, end_of_turns(ctx, flat.shape[0]), room):
         send_piece(ctx, "sendrecv", slot, flat, first, to)
         found = recv_piece(ctx, "sendrecv", slot, found, first, of)
+    arch.end_event(ctx, event)
     return shaped(found, tile)
 
 
@@ -126,6 +132,7 @@ def broadcast_tile(ctx, tile, root):
     tile = arch.in_registers(tile)
     arch.check_tile(ctx, "broadcast", "tile", tile)
     arch.check_pe(ctx, "broadcast", "root", root)
+    event = arch.begin_meeting(ctx, "broadcast", tile)
     slot = slot_of(ctx, "broadcast")
     found = flatten(tile)
     room = piece_elements(ctx, found.dtype)
@@ -134,6 +141,7 @@ def broadcast_tile(ctx, tile, root):
             cast_piece(ctx, slot, found, first)
         else:
             found = take_piece(ctx, slot, found, first, root)
+    arch.end_event(ctx, event)
     return shaped(found, tile)
 
 

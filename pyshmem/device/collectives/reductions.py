@@ -246,6 +246,7 @@ def fold(
     arch.check_here(ctx, routine, "source", source, nelems)
     arch.check_combined(routine, op, dest)
     arch.expect(routine, "source", source, dest.dtype.element_ty)
+    event = arch.begin_meeting(ctx, routine, source, nelems)
     slot, first, count = enter(ctx, routine, grid, nelems)
     turn = begin(slot)
     exchange(ctx, routine, slot, turn)
@@ -260,6 +261,7 @@ def fold(
             transport.put(ctx, own, own, part, pe)
     exchange(ctx, routine, slot, turn + 1)
     end(ctx, slot, turn + 1)
+    arch.end_event(ctx, event)
 
 
 @jit

@@ -80,7 +80,9 @@ def all_reduce(ctx, tile, op: tl.constexpr):
     flat = flatten(tile)
     nbytes: tl.constexpr = bytes_of(flat)
     if nbytes <= WORDS_BYTES and ctx.members <= WORDS_MEMBERS:
+        event = arch.begin_meeting(ctx, "all_reduce", flat)
         total = reduce_words(ctx, slot_of(ctx, "all_reduce"), flat, combined_as(tile.dtype), op)
+        arch.end_event(ctx, event)
     elif nbytes <= ONE_SHOT_BYTES or ctx.members <= 2:
         total = rounded_bits(combined_in_turns(ctx, "all_reduce", flat, flat, tile.dtype, op, n_pes(ctx)), tile.dtype)
     else:
@@ -205,6 +207,7 @@ def in_turns(ctx, routine: tl.constexpr, values, found, element: tl.constexpr, o
 
     op: the operator that combines the received rows; None returns all of them.
     """
+    event = arch.begin_meeting(ctx, routine, values)
     slot = slot_of(ctx, routine)
     room = piece_elements(ctx, values.dtype)
     turn = begin(slot)
@@ -227,12 +230,14 @@ def in_turns(ctx, routine: tl.constexpr, values, found, element: tl.constexpr, o
             found = tl.where(inside, combined(ctx, slot, turn, lane - first, inside, element, op, stop), found)
         end(ctx, slot, turn)
         turn += 1
+    arch.end_event(ctx, event)
     return found
 
 
 @jit
 def two_shot(ctx, slot, flat, element: tl.constexpr, op: tl.constexpr):
     """Combine this PE's part of all tiles and send the result to all PEs: two exchanges of a part per turn."""
+    event = arch.begin_meeting(ctx, "all_reduce", flat)
     width: tl.constexpr = flat.shape[0]
     lane = arch.along(flat, 0)
     part = tl.minimum(piece_elements(ctx, flat.dtype), aligned_share(width, n_pes(ctx)))
@@ -260,6 +265,7 @@ def two_shot(ctx, slot, flat, element: tl.constexpr, op: tl.constexpr):
             result = tl.where(inside, piece, result)
         end(ctx, slot, turn + 1)
         turn += 2
+    arch.end_event(ctx, event)
     return result
 
 

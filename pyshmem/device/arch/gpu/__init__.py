@@ -28,6 +28,15 @@ from pyshmem.device.arch.gpu.checks import (
     fits,
 )
 from pyshmem.device.arch.gpu.copies import copy
+from pyshmem.device.arch.gpu.events import (
+    begin_call,
+    begin_meeting,
+    begin_span,
+    begin_wait,
+    begin_waits,
+    begin_write,
+    end_event,
+)
 from pyshmem.device.arch.gpu.instructions import threads
 from pyshmem.device.arch.gpu.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.gpu.ordering import fence, join

@@ -330,6 +330,24 @@ def nanoseconds(ctx):
 
 
 @triton.jit
+def multiprocessor(ctx):
+    """Return the multiprocessor's number; on AMD those of XCC, shader engine, array and compute unit as one."""
+    if is_nvidia(ctx.where):
+        return tl.inline_asm_elementwise("mov.u32 $0, %smid;", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+    unit = tl.inline_asm_elementwise(
+        "s_getreg_b32 $0, hwreg(HW_REG_HW_ID, 8, 8)", "=s", [], dtype=tl.int32, is_pure=False, pack=1
+    )
+    if is_gfx90a(ctx.where):
+        return unit
+    return unit | (
+        tl.inline_asm_elementwise(
+            "s_getreg_b32 $0, hwreg(HW_REG_XCC_ID, 0, 4)", "=s", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+        << 8
+    )
+
+
+@triton.jit
 def pause(ctx):
     """Pause between two polls on AMD, where polling waves share issue slots with computing ones."""
     if not is_nvidia(ctx.where):

@@ -39,6 +39,15 @@ from pyshmem.device.arch.interpreter.copies import (
     store_number,
     store_single,
 )
+from pyshmem.device.arch.interpreter.events import (
+    begin_call,
+    begin_meeting,
+    begin_span,
+    begin_wait,
+    begin_waits,
+    begin_write,
+    end_event,
+)
 from pyshmem.device.arch.interpreter.marked_words import await_parts, await_words, store_words
 from pyshmem.device.arch.interpreter.ordering import fence, join, quiet
 from pyshmem.device.arch.interpreter.partition_checks import (

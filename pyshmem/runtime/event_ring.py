@@ -1,0 +1,44 @@
+"""The ring in GPU memory into which compiled kernels write the events of a timeline: see pyshmem.device.arch.gpu.events.
+
+pyshmem.timelines opens, reads and closes it. Device contexts that are made in between have its address.
+"""
+
+from __future__ import annotations
+
+import torch
+
+EVENT_BYTES = 64  # of event_t of _events.h; the word that counts the events has as many before them
+
+
+class EventRing:
+    """There is one per process, named ``ring``. Its memory stays: a kernel may still have the address of a closed one."""
+
+    def __init__(self) -> None:
+        self.memory: torch.Tensor | None = None
+        self.is_open = False
+
+    def open(self, room: int, device: str) -> None:
+        """Record from now on, at most ``room`` events; as many as before if there has been a ring."""
+        if self.memory is None:
+            self.memory = torch.empty((room + 1, EVENT_BYTES), dtype=torch.uint8, device=device)
+        self.memory.zero_()
+        self.is_open = True
+
+    @property
+    def address(self) -> int:
+        return self.memory.data_ptr() if self.memory is not None and self.is_open else 0
+
+    @property
+    def room(self) -> int:
+        return self.memory.shape[0] - 1 if self.memory is not None and self.is_open else 0
+
+    def close(self) -> tuple[bytes, int]:
+        """Record no more. Returns: the events, and how many were lost. The kernels have ended."""
+        assert self.memory is not None
+        taken, room = int(self.memory[0].view(torch.int64)[0]), self.room
+        self.is_open = False
+        kept = min(taken, room)
+        return self.memory[1 : kept + 1].cpu().numpy().tobytes(), taken - kept
+
+
+ring = EventRing()
