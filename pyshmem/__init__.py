@@ -100,6 +100,8 @@ from pyshmem.host.collectives import (
     xor_reduce,
 )
 from pyshmem.host.contexts import CTX, CTX_DEFAULT, CTX_INVALID, SESSION, Ctx, pcontrol
+from pyshmem.host.grids import Grid as _Grid
+from pyshmem.host.grids import grid as _make_grid
 from pyshmem.host.init import (
     THREAD,
     finalize,
@@ -210,10 +212,12 @@ def launch(
 ) -> int:
     """Launch ``kernel`` on every PE of ``team`` after all of them have compiled it, so that kernels may wait for each other.
 
-    kernel: of triton.jit; it is called with device_context(team) and ``args``. A parameter named epoch that has no value
-        gets the number returned; use Triton's do_not_specialize=["epoch"] so that it is not compiled for each number.
-    grid: an int or up to three; it may differ between PEs.  options: other arguments by name, and the compiler's, as
-        num_warps=8.
+    kernel: of triton.jit or shmem.jit; it is called with device_context(team) and ``args``, a PartitionedTensor as its
+        partition. A parameter named epoch that has no value gets the number returned; use Triton's
+        do_not_specialize=["epoch"] so that it is not compiled for each number.
+    grid: an int or up to three, which may differ between PEs; a function of the arguments by name that returns them; or
+        shmem.grid(...).  options: other arguments by name, and the compiler's, as num_warps=8.
+    team: None is that of the grid's partition, else TEAM_WORLD.
     cooperative: raise an error if the programs of the grid cannot all run at once, which dev.barrier_all_grid needs, or if
         PEs share a GPU without taking turns.
     Returns: the number of earlier launches of the team.
@@ -225,6 +229,35 @@ def launch(
 
     epoch: int = start(kernel, grid, args, team, cooperative, options)
     return epoch
+
+
+def grid(programs: Any, partition: PartitionedTensor | None = None) -> _Grid:
+    """Return a grid of programs for all PEs: ``kernel[shmem.grid(...)](...)`` launches on all, as shmem.launch does. Local.
+
+    programs: an int or up to three, of all PEs together; or a function of the kernel's arguments by name that returns them.
+    partition: each program makes one tile of this tensor, axis i of the grid along dimension i, and is run by the PE that
+        owns the tile: there dev.my_tile says which. Tiles divide the blocks of the distribution; axes beyond the
+        tensor's dimensions are run whole by each PE. None: every PE runs all programs.
+    Errors: ArgumentError; the launch refuses programs that are no tiles of the tensor.
+    """
+    return _make_grid(programs, partition)
+
+
+def jit(function: Any = None, **options: Any) -> Any:
+    """Make a kernel, or a function that kernels call, which names no context: ``dev.put(dest, source, n, pe)``.
+
+    Calls of pyshmem.device without a context, and calls of other functions of shmem.jit, get that of the launch:
+    TEAM_WORLD's, ``kernel.on(team)[grid](...)``'s, or that of shmem.launch. ``ctx=a.ctx`` or a first argument ``a.ctx``
+    names another one. A function with a parameter ``ctx`` is compiled as it is.
+    kernel[grid](...): a launch on this PE, as of triton.jit, for a plain grid; on all PEs for one of shmem.grid.
+    options: those of triton.jit.
+    Errors: ArgumentError, of a launch also device_context's and launch's.
+    """
+    if function is None:
+        return lambda given: jit(given, **options)
+    from pyshmem.host.jit import jit as make  # imports triton
+
+    return make(function, lambda *args, **named: launch(*args, **named), options)
 
 
 if not TYPE_CHECKING:  # type checkers would allow any name
@@ -332,6 +365,7 @@ __all__ = [
     "get",
     "get_nbi",
     "global_exit",
+    "grid",
     "heap_bases",
     "ibget",
     "ibput",
@@ -342,6 +376,7 @@ __all__ = [
     "init_thread",
     "iput",
     "is_symmetric",
+    "jit",
     "launch",
     "linspace",
     "malloc",

@@ -94,7 +94,8 @@ def _launch(call: Any) -> Any:
 
     def recorded(*arguments: Any, **options: Any) -> Any:
         if not recorder.idle:
-            key = team_key(options.get("team"))
+            grids = getattr(arguments[1], "team", None) if len(arguments) > 1 else None
+            key = team_key(options.get("team") or grids)
             whole("sync", "launch", lambda: None, key)
         return call(*arguments, **options)
 

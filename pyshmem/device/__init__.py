@@ -77,6 +77,7 @@ from pyshmem.device.collectives.reductions import (
 from pyshmem.device.collectives.tiles import all_gather, all_reduce, all_to_all, reduce_scatter, scan
 from pyshmem.device.context import DeviceContext, my_pe, n_pes, ptr, translate_pe
 from pyshmem.device.ordering import barrier_all, barrier_all_grid, fence, pe_quiet, quiet, sync_all
+from pyshmem.device.own_tiles import my_tile
 from pyshmem.device.partitioned import (
     MeshPartition,
     Partition,

@@ -39,7 +39,7 @@ class Team:
     A Team is false if it has no members, as before init and after destroy.
     """
 
-    __slots__ = ("area_index", "config", "launches", "me", "meeting", "name", "size", "start", "stride")
+    __slots__ = ("area_index", "choices", "config", "launches", "me", "meeting", "name", "size", "start", "stride")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -50,6 +50,7 @@ class Team:
         self.start, self.stride, self.size, self.me = start, stride, size, me
         self.area_index, self.config = area_index, config
         self.launches = 0  # by shmem.launch
+        self.choices: dict[bytes, int] = {}  # of configurations of kernels, by shmem.launch
         self.meeting = meeting_of(self.name, self._world_pes(), me, area_index)
 
     def _leave(self) -> None:

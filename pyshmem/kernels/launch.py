@@ -22,24 +22,39 @@ _cached = cache(CachedKernel)
 
 
 def prepare(
-    kernel: Any, grid: Any, values: tuple[Any, ...], cooperative: bool, options: dict[str, Any], epoch: int
+    kernel: Any,
+    grid: Any,
+    own: Callable[[tuple[int, ...]], tuple[int, ...]] | None,
+    values: tuple[Any, ...],
+    cooperative: bool,
+    options: dict[str, Any],
+    epoch: int,
 ) -> Callable[[], None]:
     """Compile ``kernel``, and return a function that starts it. Arguments and errors are those of shmem.launch.
 
+    own: gives the programs of this PE of those of the grid, along each axis; None means all of them.
     values: the first arguments of the kernel, including the device context.  epoch: the value of a parameter of this name.
     """
-    counts = _counts(grid)
+    counts = () if callable(grid) else _counts(grid)
     bound, choices = _bind(kernel, values, options, epoch)
+    counts = counts or _counts(grid(dict(zip(kernel.arg_names, bound, strict=True))))
+    counts = own(counts) if own else counts
+    if not all(counts):  # drivers refuse empty grids
+        return _nothing
     if cooperative:
         _require_together(math.prod(counts))
     if interpreter.active():
-        return partial(kernel[counts], *bound, **choices)
+        return partial(kernel.run, *bound, grid=counts, warmup=False, **choices)
     if not cooperative:
         _cached(kernel).find(*bound, **choices)
         return partial(_cached(kernel), counts, *bound, **choices)
     choices["launch_cooperative_grid"] = True
     _cooperatively(counts, _cached(kernel).find, *bound, **choices)
     return partial(_cooperatively, counts, _cached(kernel), counts, *bound, **choices)
+
+
+def _nothing() -> None:
+    """The start of a kernel on a PE that has no program."""
 
 
 def _cooperatively(counts: tuple[int, ...], step: Callable[..., Any], *args: Any, **options: Any) -> None:

@@ -36,6 +36,9 @@ EXAMPLES = {
     "data_parallel.py": lambda n: (
         rf"{n} PEs: 20 steps, the loss fell from 7.36 to 1.42, and the weights are those of one PE up to \d\.\de[-+]\d\d"
     ),
+    "device_grid.py": lambda n: (
+        rf"{n} PEs: rows of A @ B, relative error \d\.\de-0[67]; x \+ y summed on all PEs; rows of sums on their PEs"
+    ),
     "expert_layer.py": lambda n: (
         rf"{n} PEs: {2 * n} experts, {24 * n} tokens, {48 * n} rows, \d+ to \d+ of an expert, relative error at most \d\.\de-0[678]"
     ),
@@ -73,6 +76,7 @@ EXAMPLES = {
     "remote_store.py": lambda n: f"{n} PEs: PE 0 has filled the 4096 elements of PE {1 % n}",
     "ring.py": lambda n: f"{n} PEs: the list came back signed by {re.escape(str([*range(n)]))}",
     "ring_broadcast.py": lambda n: f"{n} PEs: 1000 elements came round, by host calls and by a kernel",
+    "stencil_3d.py": lambda n: rf"{n} PEs, a mesh of \d x \d x \d: 3 steps on 8 x 8 x 8 points, error \d\.\de-0[67]",
     "summa.py": lambda n: (
         rf"{n} PEs: C = A @ B, 128 x 128 x 256, on a {_mesh(n)} mesh and by all_gather_gemm, relative errors \d\.\de-0[678] and \d\.\de-04"
     ),

@@ -1,5 +1,6 @@
 """shmem.launch: a kernel on all PEs of a team at once; and the barrier of all programs of all their grids."""
 
+import uuid
 from types import SimpleNamespace
 
 import pyshmem as shmem
@@ -8,6 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
+from pyshmem.host import tuning
 from pyshmem.kernels.launch import _require_together
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.gpu.driver import Driver
@@ -135,6 +137,66 @@ def test_grids_that_cannot_run_at_once_are_refused(me):
     with pytest.raises(Exception, match=f"ArgumentError.*kernel both_barriers: barrier_all_grid: PE {me}: {words}"):
         shmem.launch(both_barriers, (1, 2), count, me)
     assert count.item() == 1  # what the first program did before its barrier
+
+
+def configurations(*blocks):
+    return [triton.Config({"BLOCK": block}, num_warps=2) for block in blocks]
+
+
+@triton.autotune(configurations(16, 32, 64), key=["value"], reset_to_zero=["out"])
+@triton.heuristics(
+    {"DOUBLE": lambda given: 2 * given["BLOCK"], "TRIPLE": lambda given: given["DOUBLE"] + given["BLOCK"]}
+)
+@triton.jit
+def tuned(ctx, out, flag, value, BLOCK: tl.constexpr, DOUBLE: tl.constexpr, TRIPLE: tl.constexpr):
+    """Tell the right PE; then what the kernel was given, added to what there was."""
+    dev.signal_add(ctx, flag, 1, (dev.my_pe(ctx) + 1) % dev.n_pes(ctx))
+    dev.signal_wait_until(ctx, flag, dev.CMP_EQ, 1)
+    tl.store(out, BLOCK)
+    tl.store(out + 1, DOUBLE)
+    tl.store(out + 2, TRIPLE)
+    tl.store(out + 3, tl.load(out + 3) + value)
+
+
+def run_tuned(value, **options):
+    """What the kernel has stored, as a list."""
+    out, flag = torch.zeros(4, dtype=torch.int32), shmem.zeros(1, dtype=torch.uint64)
+    shmem.launch(tuned, lambda given: (given["BLOCK"] // given["BLOCK"],), out, flag, value, **options)
+    return out.tolist()
+
+
+@interpreted
+def test_kernels_of_autotune_and_heuristics_take_the_first_configuration_where_there_is_no_gpu():
+    assert run_tuned(5) == [16, 32, 48, 5]
+    with refuses("launch", "options: got BLOCK; wants none that triton.autotune gives"):
+        run_tuned(5, BLOCK=16)
+
+
+@interpreted
+def test_the_configuration_whose_slowest_pe_is_fastest_is_taken_by_all_and_kept(monkeypatch, me, npes):
+    """The first PE is slow with 16, the last one with 64. Trials leave neither signals nor sums."""
+    trials = []
+
+    def once(start, team):
+        tuning._meet(team)
+        start()
+        tuning._meet(team)
+        block, _, _, total = start.args[1].tolist()
+        assert total == 7, "the sum of an earlier trial"
+        trials.append(block)
+        return {16: 9.0 if me == 0 else 1.0, 32: 3.0, 64: 9.0 if me == npes - 1 else 2.0}[block]
+
+    folder = "".join(note.hex() for note in shmem.TEAM_WORLD.meeting.share("test", uuid.uuid4().bytes)[:2])
+    monkeypatch.setattr(tuning, "interpreter", SimpleNamespace(active=lambda: False))
+    monkeypatch.setattr(tuning, "_once", once)
+    monkeypatch.setattr(tuning, "_place", lambda tuner, key, n_pes: folder)
+    shmem.TEAM_WORLD.choices.clear()
+    assert run_tuned(7) == [32, 64, 96, 7] and set(trials) == {16, 32, 64}
+    measured = len(trials)
+    assert run_tuned(7) == [32, 64, 96, 7]
+    shmem.TEAM_WORLD.choices.clear()
+    assert run_tuned(7) == [32, 64, 96, 7]  # from the file
+    assert len(trials) == measured
 
 
 REFUSED = [

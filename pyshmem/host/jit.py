@@ -1,0 +1,95 @@
+"""shmem.jit: kernels that need no context by hand, and that are launched over a device grid."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from triton.runtime.interpreter import InterpretedFunction
+from triton.runtime.jit import JITFunction
+
+from pyshmem.device.implicit import MARK, names_context, signature_with_context, with_context
+from pyshmem.host.device_context import device_context
+from pyshmem.host.grids import Grid
+from pyshmem.host.launch import operand
+from pyshmem.host.teams import Team, member
+from pyshmem.runtime import interpreter
+from pyshmem.runtime.errors import ArgumentError, refuse
+
+Launch = Callable[..., int]  # shmem.launch
+
+
+def jit(function: Any, launch: Launch, options: dict[str, Any]) -> Any:
+    """See shmem.jit."""
+    if not hasattr(function, "__code__"):
+        refuse(
+            ArgumentError, "jit", "function", type(function).__name__, "a function; autotune and heuristics go above"
+        )
+    kind = _Interpreted if interpreter.active() else _Compiled
+    return kind(function, launch, options)
+
+
+class OnTeam:
+    """A kernel of shmem.jit with the context of ``team``."""
+
+    def __init__(self, kernel: Any, launch: Launch, team: Team | None) -> None:
+        self.kernel, self.launch, self.team = kernel, launch, team
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        if isinstance(grid, Grid):
+            return partial(self.launch, self.kernel, grid, team=self.team)
+        return partial(self._start, grid)
+
+    def _start(self, grid: Any, *args: Any, **options: Any) -> Any:
+        context = (device_context(self.team, None),) if getattr(self.kernel, MARK) else ()
+        named = {name: operand(value) for name, value in options.items()}
+        return self.kernel.run(*context, *map(operand, args), grid=grid, warmup=False, **named)
+
+
+class _Kernel:
+    """What compiled and interpreted kernels of shmem.jit have in common."""
+
+    def _prepare(self, function: Callable[..., Any], launch: Launch) -> None:
+        self._in_world = OnTeam(self, launch, None)
+        setattr(self, MARK, not names_context(function))
+        if getattr(self, MARK):
+            function.__signature__ = signature_with_context(function)  # type: ignore[attr-defined]
+
+    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+        return self._in_world[grid]
+
+    def on(self, team: Team) -> OnTeam:
+        """Return the kernel with the context of ``team``, to be launched as itself. Errors: ArgumentError."""
+        return OnTeam(self, self._in_world.launch, member("on", team))
+
+
+class _Compiled(_Kernel, JITFunction):  # type: ignore[misc]
+    def __init__(self, function: Callable[..., Any], launch: Launch, options: dict[str, Any]) -> None:
+        self._prepare(function, launch)
+        super().__init__(function, **options)
+
+    def parse(self) -> ast.Module:
+        tree: ast.Module = super().parse()
+        if getattr(self, MARK):
+            tree = with_context(tree, self.fn)
+        return tree
+
+
+class _Interpreted(_Kernel, InterpretedFunction):  # type: ignore[misc]
+    def __init__(self, function: Callable[..., Any], launch: Launch, options: dict[str, Any]) -> None:
+        self._prepare(function, launch)
+        super().__init__(function, **options)
+        if getattr(self, MARK):
+            self.rewriter.ast_transformer = _Both(self.rewriter.ast_transformer, function)
+
+
+class _Both:
+    """Adds the context before the interpreter's own changes of a syntax tree."""
+
+    def __init__(self, own: ast.NodeTransformer, function: Callable[..., Any]) -> None:
+        self.own, self.function = own, function
+
+    def visit(self, tree: ast.Module) -> Any:
+        return self.own.visit(with_context(tree, self.function))
