@@ -53,7 +53,8 @@ def first_of(part, extents, dim: tl.constexpr):
     if dimensions_within(part, dim):
         block, n = cut_of(part, dim)
         block = wide(block)
-        return number // block * (block * n) + my_place(part, dim) * block + number % block
+        # Sums of multiples, not rests: so Triton knows what divides the index, and accesses are wide.
+        return number + (number // block * (n - 1) + my_place(part, dim)) * block
     else:
         return number
 

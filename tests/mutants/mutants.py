@@ -180,7 +180,7 @@ MUTANTS = [
     Mutant("device-exscan-includes-the-own-part", _DEVICE,
            "transport.store_block(ctx, dest, lane, total, pe, count, whole) total += value",
            "total += value\n            transport.store_block(ctx, dest, lane, total, pe, count, whole)", "2 device_collectives scans_sum_up"),
-    Mutant("device-tiles-of-the-first-place", _DEVICE, "(block * n) + my_place(part, dim) * block +", "(block * n) +",
+    Mutant("device-tiles-of-the-first-place", _DEVICE, "(n - 1) + my_place(part, dim))", "(n - 1))",
            "2 device_grids made_once"),
     Mutant("device-calls-never-name-a-context", _DEVICE, "and not _has_context(node)", "", "2 device_grids names_another"),
     Mutant("device-owner-of-elements-not-blocks", _DEVICE, "turn = i // block", "turn = i", "2 device_partitioned are_the_layouts"),

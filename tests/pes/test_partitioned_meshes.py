@@ -73,6 +73,16 @@ def test_redistribute_gives_every_pe_its_part_of_the_same_tensor(data, shape):
     tensor.free()
 
 
+@pytest.mark.parametrize("block", [(7, 9), (10, 2), (1, 33), (180, 4)])
+def test_redistribute_moves_runs_of_indices_and_lists_of_them(block, npes):
+    half = next(each for each in (2, 3, 1) if npes % each == 0)
+    tensor = made((180, 33), 5, mesh=(npes // half, half), block=(5, 2))
+    other = tensor.redistribute(mesh=(half, npes // half), dim=(1, 0), block=block)
+    assert_same(other.local.contiguous(), own_part(other.layout, whole((180, 33), turn=5)).contiguous())
+    other.free()
+    tensor.free()
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)
 def test_redistribute_moves_every_dtype(dtype, npes):
     tensor = made((7, 6), dtype=dtype, block=(2, 1), mesh=(1, npes))

@@ -185,23 +185,25 @@ class PartitionedTensor:
         return (self.shape, self.dtype, self.team) == (other.shape, other.dtype, other.team)
 
     def _send_packed(self, out: PartitionedTensor) -> None:
-        """Send the elements for each PE in one message, by way of its part of ``out``, which they fill."""
-        group, own = self.team, self._shard
+        """Send the elements for each PE in messages, one after the other in its part of ``out``, which they fill."""
+        group = self.team
+        own: list[torch.Tensor] = []
+        before: dict[int, int] = {}  # for each PE, where the next message begins in its part
         for move in moves_from(self.layout, out.layout, group.me):
             message = take(self._shard, move.source).contiguous().view(-1)
             if move.pe == group.me:
-                own = message.clone()
+                own.append(message.clone())
                 continue
-            before = 0
-            for each in moves_to(self.layout, out.layout, move.pe):
-                if each.pe < group.me:
-                    before += math.prod(each.shape)
-            put(out._shard.view(-1)[before:], message, group._world_pe("redistribute", move.pe))
+            if move.pe not in before:
+                others = moves_to(self.layout, out.layout, move.pe)
+                before[move.pe] = sum(math.prod(each.shape) for each in others if each.pe < group.me)
+            put(out._shard.view(-1)[before[move.pe] :], message, group._world_pe("redistribute", move.pe))
+            before[move.pe] += message.numel()
         self._meet("redistribute")
         arrived, first = out._shard.view(-1).clone(), 0
         for move in moves_to(self.layout, out.layout, group.me):
             nelems = math.prod(move.shape)
-            message = own if move.pe == group.me else arrived[first : first + nelems]
+            message = own.pop(0) if move.pe == group.me else arrived[first : first + nelems]
             give(out._shard, move.target, message.view(move.shape))
             first += nelems
 
