@@ -212,17 +212,14 @@ def launch(
 ) -> int:
     """Launch ``kernel`` on every PE of ``team`` after all of them have compiled it, so that kernels may wait for each other.
 
-    kernel: of triton.jit or shmem.jit; it is called with device_context(team) and ``args``, a PartitionedTensor as its
-        partition. A parameter named epoch that has no value gets the number returned; use Triton's
-        do_not_specialize=["epoch"] so that it is not compiled for each number.
-    grid: an int or up to three, which may differ between PEs; a function of the arguments by name that returns them; or
-        shmem.grid(...).  options: other arguments by name, and the compiler's, as num_warps=8.
-    team: None is that of the grid's partition, else TEAM_WORLD.
+    kernel: of triton.jit or shmem.jit; gets device_context(team) and ``args``. A parameter named epoch that has no value
+        gets the number returned; with Triton's do_not_specialize=["epoch"] it is not compiled for each number.
+    grid: one to three ints, each PE's own; a function of the arguments by name that returns them; or shmem.grid(...).
+    options: other arguments by name, and the compiler's, as num_warps=8.  team: None is the grid's, or TEAM_WORLD.
     cooperative: raise an error if the programs of the grid cannot all run at once, which dev.barrier_all_grid needs, or if
         PEs share a GPU without taking turns.
-    Returns: the number of earlier launches of the team.
+    Returns: the number of earlier launches of the team. The kernel may still run.
     Order: collective over team, a sync without quiet: earlier puts may not have arrived when a kernel starts on another PE.
-        The kernel may still run on return.
     Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
     """
     from pyshmem.host.launch import launch as start  # imports triton
