@@ -97,12 +97,15 @@ class Prepared:
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """Enqueue the kernel with these tensors on torch's current stream. Errors: LaunchError."""
+        self.at([array.data_ptr() for array in arrays], arrays)
+
+    def at(self, addresses: Sequence[int], arrays: tuple[torch.Tensor, ...]) -> None:
+        """As a call. addresses: those of the arrays."""
         bound = self.bound
         if bound is None:
             self.plainly(None, *arrays)
             return
-        stream = heaps["cuda"].near.use_stream()
-        code = launch_prepared(bound.prepared, stream, *[array.data_ptr() for array in arrays], *bound.last)
+        code = launch_prepared(bound.prepared, heaps["cuda"].near.use_stream(), *addresses, *bound.last)
         if code:
             require_launched("ops", code)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from operator import or_
 from typing import Any
 
 import torch
@@ -17,7 +19,7 @@ class Aligned:
     Arrays keep their types from call to call.
     """
 
-    __slots__ = ("_forms", "_made")
+    __slots__ = ("_forms", "_made", "_usual")
 
     def __init__(
         self, routine: str, kernel: Any, grid: int, fixed: tuple[Any, ...], constants: Mapping[str, Any],
@@ -31,14 +33,28 @@ class Aligned:
 
         self._made = made
         self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16
+        self._usual: Prepared | None = None  # for arrays that are all
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """Enqueue the kernel with these arrays. Errors: ArgumentError for a new form in a capture; LaunchError."""
-        places = tuple([is_aligned(each) for each in arrays])
-        form = self._forms.get(places)
-        if form is None:
-            form = self._forms[places] = self._made(arrays)
-        form(*arrays)
+        self.at([each.data_ptr() for each in arrays], arrays)
+
+    def at(self, addresses: Sequence[int], arrays: tuple[torch.Tensor, ...]) -> None:
+        """As a call. addresses: those of the arrays."""
+        form = self._usual
+        if form is None or not are_aligned(addresses):
+            places = tuple([address & 15 == 0 for address in addresses])
+            form = self._forms.get(places)
+            if form is None:
+                form = self._forms[places] = self._made(arrays)
+            if all(places):
+                self._usual = form
+        form.at(addresses, arrays)
+
+
+def are_aligned(addresses: Sequence[int]) -> bool:
+    """Return whether all of them are multiples of 16."""
+    return reduce(or_, addresses) & 15 == 0
 
 
 def is_aligned(array: torch.Tensor) -> bool:

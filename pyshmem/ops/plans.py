@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
+import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.workspace import Workspace
@@ -125,8 +126,11 @@ def shared(*arrays: Any) -> tuple[Any, ...]:
 
 
 def described(*arrays: Any) -> Any:
-    """Return what is equal for tensors of equal types, devices, shapes, strides and alignments."""
-    return layout(views, *arrays) or tuple(map(_described, arrays))
+    """Return what is equal for tensors of equal types, devices, shapes, strides and alignments.
+
+    The first of them are alike in whether they are symmetric, too.
+    """
+    return layout(views, *arrays) or (*map(_described, arrays), shmem.is_symmetric(arrays[0]))
 
 
 def _described(array: Any) -> Any:
@@ -180,14 +184,16 @@ def is_live(plan: Plan) -> bool:
 
 
 def call(
-    routine: str, team: Team | None, private: Any, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]]
-) -> Any:
+    routine: str, team: Team | None, private: Any, options: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]],
+    asked: Callable[[], tuple[Any, ...]] | None = None,
+) -> Any:  # fmt: skip
     """As find, but a call like one before, which has passed the checks, is only looked up.
 
-    private: what describes this PE's arrays, and all else that is not ``asked`` for.
+    private: what describes this PE's arrays.  options: all else that is given.  asked: returns what find is asked for,
+        where it is more than the options.
     """
-    like = routine, private, id(TEAM_WORLD if team is None else team), *asked
-    known = recall(like) or remember(like, find(routine, team, asked, make))
+    like = routine, private, id(TEAM_WORLD if team is None else team), *options
+    known = recall(like) or remember(like, find(routine, team, asked() if asked else options, make))
     return known[0]
 
 

@@ -95,7 +95,7 @@ def gradients(
         problem = problem_of(q, k, options, team)
         return "\n".join(f"q: {each}" for each in problem[1:]), partial(Plan, problem)
 
-    found = plans.call(NAME, team, described(*given), (*shared(q, k), *options), make)
+    found = plans.call(NAME, team, described(*given), tuple(options), make, lambda: (*shared(q, k), *options))
     return found(*given)  # type: ignore[no-any-return]
 
 

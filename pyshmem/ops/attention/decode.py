@@ -45,7 +45,7 @@ def flash_decode(
         Numbers of pages are not checked; those behind the tokens are not read. Idea: vLLM's paged attention.
     scale: None is 1 / sqrt(dim).  out: like q; None: a new tensor.  team: None is TEAM_WORLD.
     schedule: "auto", "fused" or "bulk_synchronous".
-    reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
+    reuse: return one of two arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     Order: collective over team, on torch's current stream. All PEs get the same bits; a sequence without tokens gets zeros.
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
@@ -55,9 +55,8 @@ def flash_decode(
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
     kinds = described(*given)
-    plan = plans.call(
-        NAME, team, kinds, (*shared(q), _kv_heads(k), scale, schedule), partial(_prepare, given, scale, schedule)
-    )
+    make = partial(_prepare, given, scale, schedule)
+    plan = plans.call(NAME, team, kinds, (scale, schedule), make, lambda: (*shared(q), _kv_heads(k), scale, schedule))
     return plan(kinds, given, reuse)  # type: ignore[no-any-return]
 
 

@@ -39,7 +39,7 @@ def attention(
     q: (batch, tokens, heads, dim).  k, v: (batch, tokens, kv_heads, dim); kv_heads divides heads. All are contiguous and of
         one dtype: bfloat16, float16, float32 or float64.  causal: a query sees no key behind its own place in the sequence.
     scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: a new tensor.
-    reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
+    reuse: return one of two arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     schedule: "auto", "library", "copy_engine" or "bulk_synchronous". library has torch's kernels: it refuses a scale of 0 or
         less, and on GPUs, with several PEs, all but 16 bits and heads of a multiple of 8, up to 128, elements.
     size: the tokens of a sequence on all n PEs, where n does not divide it.  order: "contiguous": PE p has segment p of n,
@@ -90,9 +90,9 @@ def _plan(
     given: tuple[Any, ...], causal: Any, scale: Any, team: Team | None, schedule: Any, order: Any, size: Any
 ) -> Any:
     """Return the plan of a call. given: q, k, v and out."""
-    asked = (*shared(*given[:2]), causal, scale, schedule, order, size)
-    make = partial(_prepare, given, causal, scale, schedule, order, size)
-    return plans.call(NAME, team, described(*given), asked, make)
+    options = causal, scale, schedule, order, size
+    make = partial(_prepare, given, *options)
+    return plans.call(NAME, team, described(*given), options, make, lambda: (*shared(*given[:2]), *options))
 
 
 def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:

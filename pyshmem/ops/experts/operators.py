@@ -67,7 +67,7 @@ def moe_dispatch(
         "error", which a later call of moe_dispatch or moe_combine, or finalize, raises, or "drop". Rows beyond are left out.
     tokens: the most that a PE has, in all calls; None: T of this call, which all PEs keep.  team: None is TEAM_WORLD.
     schedule: "auto", "words", "fused" or "bulk_synchronous".
-    reuse: return one of two sets of arrays of the plan in turn, which the next call but one overwrites.
+    reuse: return one of two sets of arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     rows: (capacity, hidden), a copy for each expert, by PE and token for one.  counts, offsets: int32, (E,) and (E + 1,) of
         this PE's E experts. Rows behind the last offset hold anything.
     Order: collective over team, on torch's current stream. The host does not wait for the counts.
@@ -92,7 +92,7 @@ def moe_combine(
     rows: (capacity, hidden), contiguous, of x's dtype, bfloat16 where x was a Scaled: what the experts made of those of the
         dispatch, at the same places.
     handle: of a dispatch whose results still live.  out: (T, hidden); None: a new tensor.
-    reuse: return one of two arrays of the plan in turn, which the next call but one overwrites.
+    reuse: return one of two arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     Order: collective over the team, on torch's current stream. The sums of a PE's rows are made in float32 in the order of
         experts and rounded where they cross; those of PEs are added in their order. The same call gives the same bits.
     Errors: ArgumentError, DtypeError, OutOfRangeError from a kernel.
@@ -116,9 +116,9 @@ def plan_of(
     x, indices, weights = given
     rows = tuple(x) if isinstance(x, Scaled) else (x,)
     require_no_transform(NAME, x=rows[0], weights=weights)
-    asked = (*_shared(rows, indices, tokens), experts, capacity, tokens, overflow, schedule)
-    make = partial(_prepare, given, experts, capacity, tokens, overflow, schedule)
-    return plans.call(NAME, team, described(*rows, indices, weights), asked, make)  # type: ignore[no-any-return]
+    options = experts, capacity, tokens, overflow, schedule
+    make, described_as = partial(_prepare, given, *options), described(*rows, indices, weights)
+    return plans.call(NAME, team, described_as, options, make, lambda: (*_shared(rows, indices, tokens), *options))  # type: ignore[no-any-return]
 
 
 def reference(

@@ -42,7 +42,7 @@ def all_reduce_rms_norm(
     x, residual: contiguous, (tokens, hidden), of bfloat16, float16, float32 or float64. residual is the same on all PEs.
     weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.  team: None is TEAM_WORLD.
     out, residual_out: like x, both or neither; residual_out may be residual. None: new tensors.
-    reuse: return two arrays of the plan in turn, which the next call but one overwrites.
+    reuse: return two arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     out_dtype: torch.float8_e4m3fn makes out a Scaled: numbers of 8 bits and a scale for each row. None: that of x or out.
     gradient: of the results: "partial", or "replicated" if all PEs go on to the same loss, which counts once.
     schedule: "auto", "words", "push", "pull" or "bulk_synchronous"; pull copies an x that is not symmetric. All PEs get the
@@ -51,7 +51,8 @@ def all_reduce_rms_norm(
     Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.
     """
-    require_meaning(NAME, WAY, gradient)
+    if gradient != "partial":
+        require_meaning(NAME, WAY, gradient)
     if autocast.enabled() and out is None:
         x, residual, weight = autocast.widened(x, residual, weight)
     if recorded(x, residual, weight):
@@ -60,9 +61,9 @@ def all_reduce_rms_norm(
         options = Options(len(x), eps, gradient)
         return recorded_call(NAME, WAY, plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
     given = norm.given_of(x, residual, weight, out, residual_out)
-    asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
-    make = partial(_prepare, given, eps, schedule, out_dtype)
-    return plans.call(NAME, team, plans.described(*given), asked, make)(given, reuse)  # type: ignore[no-any-return]
+    options = eps, schedule, out_dtype
+    asked, make = partial(norm.asked_of, given, *options, READING), partial(_prepare, given, *options)
+    return plans.call(NAME, team, plans.described(*given), options, make, asked)(given, reuse)  # type: ignore[no-any-return]
 
 
 def reference(

@@ -12,7 +12,7 @@ import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, overlap, require_array, shared
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, require_array, shared
 from pyshmem.ops.workspace import Wanted
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -79,37 +79,38 @@ class Plan:
         self._step = step(problem)
         self.space = self._step.space
         self._results = InTurn(self._own)
+        self._scaled, self._written = problem.kind == KIND, self.space.get("out 0") is not None
+        self._kinds = problem.results
+        row = problem.hidden * problem.dtype.itemsize
+        own = problem.kept * row
+        self._sizes = problem.tokens * row, own, problem.made * problem.hidden * problem.kind.itemsize, own  # of _NAMES
 
     def __call__(self, given: Given, reuse: bool) -> Results:
         """given: with the results, or without; then they are new arrays. reuse: they are two of the plan in turn."""
         x, residual, weight, out, sums, scales = given
-        scaled, copied = self.problem.kind == KIND, False
+        scaled, copied = self._scaled, out is None and self._written and not reuse  # peers write it
         if out is not None:
-            _require_apart(self.problem.routine, x, residual, out, sums)
-        elif reuse:
+            _require_apart(self.problem.routine, (x, residual, out, sums), self._sizes)
+        elif reuse or copied:
             out, sums, scales = self._results.take()
-        else:
-            copied = self.space.get("out 0") is not None  # peers write it
-            out, sums, scales = self._results.take() if copied else self._own(None)
             sums = torch.empty_like(sums) if copied else sums
-        if self.problem.tokens:
-            self._step(x, residual, weight, _bits(out), sums, scales if scaled else self._none)
+        else:
+            out, sums, scales = self._own(None)
+        if self._sizes[0]:
+            codes = out.view(torch.uint8) if scaled else out  # numbers of 8 bits as kernels store them
+            self._step(x, residual, weight, codes, sums, scales if scaled else self._none)
         if copied:
             out, scales = out.clone(), scales.clone() if scaled else None
         return Scaled(out, scales) if scaled else out, sums
 
     def _own(self, parity: int | None) -> tuple[torch.Tensor, ...]:
         """Return the arrays that calls of this parity reuse, symmetric ones where peers write them. None: new ones."""
-        found = {}
-        for name, (shape, kind) in self.problem.results.items():
-            symmetric = self.space.get(f"{name} {parity}")
-            found[name] = torch.empty(shape, dtype=kind, device=device()) if symmetric is None else symmetric
-        return found["out"], found["sums"], found.get("scales", self._none)
-
-
-def _bits(out: torch.Tensor) -> torch.Tensor:
-    """Numbers of 8 bits as the codes that kernels store."""
-    return out.view(torch.uint8) if out.dtype == KIND else out
+        found = []
+        for name, (shape, kind) in self._kinds.items():
+            symmetric = None if parity is None else self.space.get(f"{name} {parity}")
+            found.append(torch.empty(shape, dtype=kind, device=self._none.device) if symmetric is None else symmetric)
+        out, sums, scales = found if self._scaled else (*found, self._none)
+        return out, sums, scales
 
 
 def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) -> Given:
@@ -187,14 +188,19 @@ def text_of(problem: Problem, given: Given, chosen: str, place: str) -> str:
     )
 
 
-def _require_apart(
-    routine: str, x: torch.Tensor, residual: torch.Tensor, out: torch.Tensor, residual_out: torch.Tensor
-) -> None:
-    """Errors: ArgumentError if a result is in memory that is read, but for residual_out that is residual."""
-    same = residual_out.data_ptr() == residual.data_ptr()
-    for name, array, other, read in (
-        ("out", out, "x", x), ("out", out, "residual", residual), ("out", out, "residual_out", residual_out),
-        ("residual_out", residual_out, "x", x), ("residual_out", residual_out, "residual", residual),
-    ):  # fmt: skip
-        if overlap(array, read) and not (same and name == "residual_out" and other == "residual"):
-            refuse(ArgumentError, routine, name, f"memory of {other}", "memory of its own")
+_NAMES = "x", "residual", "out", "residual_out"
+_APART = (2, 0), (2, 1), (2, 3), (3, 0), (3, 1)
+
+
+def _require_apart(routine: str, arrays: tuple[torch.Tensor, ...], sizes: tuple[int, ...]) -> None:
+    """Errors: ArgumentError if a result is in memory that is read, but for residual_out that is residual.
+
+    arrays: those of _NAMES, of ``sizes`` bytes.
+    """
+    starts = [each.data_ptr() for each in arrays]
+    for one, other in _APART:
+        first, second = starts[one], starts[other]
+        if first < second + sizes[other] and second < first + sizes[one]:
+            if (one, other) == (3, 1) and first == second:
+                continue
+            refuse(ArgumentError, routine, _NAMES[one], f"memory of {_NAMES[other]}", "memory of its own")

@@ -34,7 +34,7 @@ _DOC = """Return (out, residual_out), {made} and h: ``residual`` + this PE's sha
     x: contiguous, (tokens, hidden), of bfloat16, float16, float32 or float64. The first tokens % n of n PEs have a row more.
     residual: those rows, of x's dtype.  weight: (hidden,), of that dtype or float32.  eps: is added to the mean square.
     out, residual_out: {out}, and (share, hidden), both or neither; residual_out may be residual. None: new tensors.
-    reuse: return two arrays of the plan in turn, which the next call but one overwrites.
+    reuse: return two arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     out_dtype: torch.float8_e4m3fn makes out a Scaled, of numbers of 8 bits and a scale for each row.
 {gradient}    schedule: "push", "pull" or "bulk_synchronous".{symmetric}  team: None is TEAM_WORLD.
     Order: collective over team, on torch's current stream.
@@ -61,7 +61,8 @@ def _operator(name: str, **text: str) -> _Norm:
         schedule: Schedule = "auto", out_dtype: torch.dtype | None = None, *, reuse: bool = False,
         gradient: Gradient = "partial",
     ) -> norm.Results:  # fmt: skip
-        require_meaning(name, WAYS[name], gradient)
+        if gradient != "partial":
+            require_meaning(name, WAYS[name], gradient)
         if autocast.enabled() and out is None:
             x, residual, weight = autocast.widened(x, residual, weight)
         if recorded(x, residual, weight):
@@ -70,13 +71,11 @@ def _operator(name: str, **text: str) -> _Norm:
             options = Options(len(x), eps, gradient)
             return recorded_call(name, WAYS[name], plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
         given = norm.given_of(x, residual, weight, out, residual_out)
-        asked = norm.asked_of(given, eps, schedule, out_dtype, READING)
-        private = plans.described(*given)
-        if name == GATHER:  # peers write out
-            asked = *asked, given.out is not None
+        private, options = plans.described(*given), (eps, schedule, out_dtype)
+        if name == GATHER and given.out is not None:  # peers write it
             private = private, *map(shmem.is_symmetric, given[3:])
-        make = partial(_prepare, name, given, eps, schedule, out_dtype)
-        return plans.call(name, team, private, asked, make)(given, reuse)  # type: ignore[no-any-return]
+        asked, make = partial(_asked, name, given, *options), partial(_prepare, name, given, *options)
+        return plans.call(name, team, private, options, make, asked)(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _DOC.format(**text)
@@ -101,6 +100,11 @@ def reference(
     """Return both results of PE ``me`` in float64. parts: x of all PEs of the team.  residual: of ``me``."""
     first, count = start_of(len(parts[0]), me, len(parts)), share_of(len(parts[0]), me, len(parts))
     return whole.reference([part[first : first + count] for part in parts], residual, weight, eps)
+
+
+def _asked(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any) -> tuple[Any, ...]:
+    """Return what a plan is found by."""
+    return *norm.asked_of(given, eps, schedule, out_dtype, READING), name == GATHER and given.out is not None
 
 
 def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:

@@ -14,7 +14,7 @@ from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import may_be_early
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops import protocol
-from pyshmem.ops.aligned import Aligned, is_aligned
+from pyshmem.ops.aligned import Aligned, are_aligned, is_aligned
 from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Rows, Shape
@@ -88,8 +88,9 @@ class Words(Step):
 
     def __call__(self, *rows: torch.Tensor) -> None:
         """The kernel loads words at multiples of 16 bytes. Arrays at other addresses, of this PE alone, are copied."""
-        if all(map(is_aligned, rows)):
-            self.kernel(*rows)
+        addresses = [each.data_ptr() for each in rows]
+        if are_aligned(addresses):
+            self.kernel.at(addresses, rows)
             return
         copies = [each if is_aligned(each) else each.clone() for each in rows]
         self.kernel(*copies)
