@@ -27,7 +27,7 @@ def gemm_all_gather(
 
     split "columns": a is (M, K), b (K, N/n_pes) this PE's columns.  a, b: of one dtype, with contiguous rows or columns.
     out: symmetric, contiguous, (M, N), or None.  reuse: return one of the plan's two arrays in turn, which is overwritten by
-        the next call but one; otherwise the result is the caller's.  team: None is TEAM_WORLD.
+        the next call but one, on the same stream; otherwise the result is the caller's.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
         be stored.  size: of the divided dimension where n_pes does not divide it.  tile: (BM, BN, BK).
@@ -54,7 +54,7 @@ def all_gather_gemm(
 
     a: this PE's rows, (M/n_pes, K), not necessarily symmetric.  a, b: of one dtype, with contiguous rows or columns.
     out: contiguous, (M, N/n_pes), or None for a new tensor.  reuse: return one of the plan's two arrays in turn, which is
-        overwritten by the next call but one.  team: None is TEAM_WORLD.
+        overwritten by the next call but one, on the same stream.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
         be stored.  size: M, and columns, N, where n_pes does not divide them.  tile: (BM, BN, BK).
@@ -83,7 +83,7 @@ def gemm_reduce_scatter(
 
     a: (M, K/n_pes).  b: (K/n_pes, N).  a, b: this PE's parts of K, of one dtype, with contiguous rows or columns.
     out: contiguous, of the result's shape, or None for a new tensor.  reuse: return one of the plan's two arrays in turn,
-        which is overwritten by the next call but one.  team: None is TEAM_WORLD.
+        which is overwritten by the next call but one, on the same stream.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
         be stored.  size: which is K where n_pes does not divide it.  tile: (BM, BN, BK).
@@ -111,7 +111,7 @@ def gemm_all_reduce(
 
     a: (M, K/n_pes).  b: (K/n_pes, N).  a, b: this PE's parts of K, of one dtype, with contiguous rows or columns.
     out: symmetric, contiguous, (M, N), or None.  reuse: return one of the plan's two arrays in turn, which is overwritten by
-        the next call but one; otherwise the result is the caller's.  team: None is TEAM_WORLD.
+        the next call but one, on the same stream; otherwise the result is the caller's.  team: None is TEAM_WORLD.
     plan: what ops.plan returned for such a call, or None.
     schedule, order: a name, or "auto".  epilogue: a jit function of (tile, rows, columns) that returns the float32 tile to
         be stored.  size: which is K where n_pes does not divide it.  tile: (BM, BN, BK).
