@@ -22,6 +22,7 @@ from pyshmem.runtime import (
     faults,
     host_timeouts,
     how_started,
+    interpreter,
     nodes,
     report,
     requirements,
@@ -40,6 +41,7 @@ from pyshmem.runtime.errors import (
 )
 from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.gpu.launch import hashing
 from pyshmem.runtime.heap import Device, default, heaps
 from pyshmem.runtime.job import job
 from pyshmem.transport.far.fabric import fabric
@@ -270,6 +272,8 @@ def _open_heaps(comm: Comm, answers: list[census.Answer], mailbox: Mailbox) -> N
         got = f"{size} bytes a PE, and from the system: {error}"
         refuse(HeapExhaustedError, "init", "heap_size", got, "less, by heap_size or SHMEM_SYMMETRIC_SIZE")
     if driver is not None:
+        if not interpreter.active():
+            hashing()  # beside the opening of the heap, and what the program does before its first kernel
         opening.open_heap(driver, comm, node, answers[0].heap_size)
         open_tables(comm)
 

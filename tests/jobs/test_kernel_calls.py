@@ -185,3 +185,13 @@ def test_triton_launches_a_kernel_of_operands_that_are_no_words(driver, prepared
     bound_kernels.enqueue("run", [kernel], 66, operands)
     (call,) = driver.calls
     assert call[:4] == (2, 3, 1, 66) and call[-2] is operands and call[-1] == 4
+
+
+def test_a_thread_hashes_tritons_files_before_the_first_kernel_does():
+    """Triton keeps the hash. The first kernel waits for the thread."""
+    from triton.runtime.cache import triton_key
+
+    launch.hashing().join()
+    made = triton_key.cache_info().misses
+    triton_key()
+    assert made and triton_key.cache_info().misses == made and not launch.hashing().is_alive()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from functools import cache
+from threading import Thread
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -100,12 +101,27 @@ class CachedKernel:
         return found
 
     def _compile(self, args: tuple[Any, ...], options: dict[str, Any]) -> Loaded:
+        hashing().join()
         compiled = self.kernel.warmup(*args, grid=(1,), **options)
         compiled._init_handles()
         metadata = compiled.metadata
         threads = metadata.num_warps * metadata.target.warp_size
         scratch = getattr(metadata, "global_scratch_size", 0)
         return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args), scratch)
+
+
+@cache
+def hashing() -> Thread:
+    """Return the thread that hashes Triton's own files, which it keeps: half a second before the first kernel otherwise."""
+    thread = Thread(target=_hash, name="pyshmem: hash of Triton", daemon=True)
+    thread.start()
+    return thread
+
+
+def _hash() -> None:
+    from triton.runtime.cache import triton_key  # a job without kernels does not import it
+
+    triton_key()
 
 
 def refuse_launch(routine: str, what: str, code: int) -> NoReturn:
