@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -41,8 +42,13 @@ def machine() -> Machine:
     """Return the numbers of this PE's machine."""
     if interpreter.active():
         return Machine("interpreter", INTERPRETED_PROGRAMS, 1, False)
-    arch = default().arch
-    properties = torch.cuda.get_device_properties()
+    heap = default()
+    return _of_gpu(heap.arch, heap.index)
+
+
+@cache
+def _of_gpu(arch: str, index: int) -> Machine:
+    properties = torch.cuda.get_device_properties(index)
     described = arch == "nvidia" and properties.major >= 9
     copies = arch == "nvidia" or gpu.driver.version >= COPIES_BY_ENGINE
     return Machine(arch, properties.multi_processor_count, gpu.chiplets, described, copies)
