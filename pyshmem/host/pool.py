@@ -101,6 +101,8 @@ class Pool:
         require_init("pool")
         with ExitStack() as stack:
             if self._torchs:
+                # makes its workspace, 32 MiB on Hopper, outside the pool
+                torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]
                 stack.enter_context(torch.cuda.use_mem_pool(self._torchs, self._heap.index))
                 # torch's threads of backward would allocate elsewhere
                 stack.enter_context(torch.autograd.set_multithreading_enabled(False))
