@@ -134,8 +134,8 @@ def test_collectives_on_gluons_tiles_give_what_tritons_do(rows, columns, dtype):
     n, ctx = shmem.n_pes(), shmem.device_context()
     most, size = 1 << (n - 1).bit_length(), rows * columns
     block = gl.BlockedLayout([1, 4], [8, (32 if TARGETS[ctx.where.value] == "nvidia" else 64) // 8], [4, 1], [1, 0])
-    whole = [(torch.arange(size).reshape(rows, columns) * (pe + 1) % 7).to(dtype).cuda() for pe in range(n)]
-    y = torch.zeros((6 + most) * size, dtype=dtype, device="cuda")
+    whole = [(torch.arange(size).reshape(rows, columns) * (pe + 1) % 7).to(dtype) for pe in range(n)]
+    y = torch.zeros((6 + most) * size, dtype=dtype)
     tiles[(1,)](ctx, whole[me], y, right, left, rows, columns, block)
     found, total = y.reshape(-1, rows, columns), sum(whole)
     assert torch.equal(found[0], total)
