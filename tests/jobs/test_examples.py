@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import warm
 from PIL import Image
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples"
@@ -116,7 +117,13 @@ PORTS = {
 }
 DEPRECATED = ["shmalloc", "shmem_barrier", "shmem_double_max_to_all", "shmem_fcollect64", "start_pes"]
 ALL_OF_THEM = """import runpy, sys
-for path in sys.argv[1:]:
+import pyshmem
+
+sys.path.append(sys.argv[1])  # for Triton's interpreter as the tests have it
+import quick_interpreter
+
+quick_interpreter.install()
+for path in sys.argv[2:]:
     runpy.run_path(path, run_name="__main__")
 """
 
@@ -175,7 +182,8 @@ def test_example_is_short_and_its_docstring_true(name):
 def run_all(paths, n, folder):
     """Run programs in one job of n PEs; their output and errors."""
     (folder / "all_of_them.py").write_text(ALL_OF_THEM)
-    status, output, errors = run(folder / "all_of_them.py", n, folder, *paths)
+    pes = pathlib.Path(__file__).parents[1] / "pes"
+    status, output, errors = run(folder / "all_of_them.py", n, folder, pes, *paths)
     assert status == 0, errors
     (folder / "all_of_them.py").unlink()
     return output, errors
@@ -183,7 +191,7 @@ def run_all(paths, n, folder):
 
 def run(path, n, cwd, *arguments):
     """Run a program on n PEs in the folder cwd; its exit status, output and errors."""
-    command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), str(path), *map(str, arguments)]
+    command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), *warm(), str(path), *map(str, arguments)]
     # no line on where kernels run; no time spent on reserving memory that nobody needs
     environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m"}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
