@@ -95,7 +95,7 @@ static PyObject *py_copier(PyObject *self, PyObject *const *args, Py_ssize_t n) 
 
 /* The arguments of a kernel launch before the stream and the parameters. EARLY: whether LAUNCHER is cuLaunchKernelEx,
  * which lets the kernel begin before its predecessor has ended; the kernel waits for it before it accesses memory. */
-enum { LAUNCHER, KERNEL, GRID_X, GRID_Y, GRID_Z, THREADS, SHARED, EARLY, HEAD, MOST_WORDS = 64 };
+enum { LAUNCHER, KERNEL, GRID_X, GRID_Y, GRID_Z, THREADS, SHARED, EARLY, HEAD, MOST_WORDS = 128 };
 
 /* CUlaunchAttribute and CUlaunchConfig. */
 typedef struct {

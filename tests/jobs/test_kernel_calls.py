@@ -59,6 +59,18 @@ ALIKE = [(3, 5), (16, 32), (-1, 7), (1 << 40, 1 << 50), (-(2**31), 2**30)]
 APART = [(1, 3), (3, 16), (3, 2**31), (2**31 + 1, 2**63 + 1), (1, True), (-(2**31) - 1, 3), (None, 3)]
 
 
+def test_kernels_of_more_parameters_than_a_launch_from_c_takes_are_launched_by_triton(driver, kernel):
+    """As many as of three partitions in three dimensions; more are no error."""
+    call, _ = kernel((INTEGER,) * 120, *(INTEGER,) * 8)
+    call((1,), tuple(range(120)), *range(8))
+    assert driver.calls[-1][-1] == [*range(8)]
+    signature = {f"argument{number}": "i32" for number in range(129)}
+    compiled = SimpleNamespace(metadata=SimpleNamespace(), src=SimpleNamespace(signature=signature))
+    assert launch._plan(compiled, (1,) * 129) is None
+    del signature["argument0"]
+    assert launch._plan(compiled, (1,) * 128) == (INTEGER,) * 128
+
+
 @pytest.mark.parametrize("pair", [*ALIKE, *APART], ids=repr)
 def test_numbers_share_a_kernel_where_triton_compiles_them_alike(driver, kernel, pair):
     call, compiled = kernel(CONSTANT if None in pair else INTEGER)

@@ -79,7 +79,12 @@ def test_redistribute_moves_runs_of_indices_and_lists_of_them(block, npes):
     tensor = made((180, 33), 5, mesh=(npes // half, half), block=(5, 2))
     other = tensor.redistribute(mesh=(half, npes // half), dim=(1, 0), block=block)
     assert_same(other.local.contiguous(), own_part(other.layout, whole((180, 33), turn=5)).contiguous())
+    tensor.local.mul_(2)
+    tensor.redistribute(out=other)
+    assert_same(other.local.contiguous(), own_part(other.layout, whole((180, 33), turn=5) * 2).contiguous())
     other.free()
+    with refuses("ptr", "target: got .* its memory was freed; wants .*", shmem.NotSymmetricError):
+        tensor.redistribute(out=other)
     tensor.free()
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -14,7 +16,7 @@ from pyshmem.host.allocation import allocate, finish, free, ptr
 from pyshmem.host.arrays import shape_of
 from pyshmem.host.partitioned import files
 from pyshmem.host.partitioned.layout import Layout, layout_of
-from pyshmem.host.partitioned.moves import every, give, moves_from, moves_to, take
+from pyshmem.host.partitioned.moves import copy_of, every, give, moves_from, moves_to, take
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init
@@ -38,6 +40,7 @@ class PartitionedTensor:
         # the same shape on all members; indices that not every PE has are at its end
         self._shard = memory[: math.prod(room) * dtype.itemsize].view(dtype).view(room)
         self.local = self._own(self._shard, team.me) if team else self._shard
+        self._copies_to: WeakKeyDictionary[PartitionedTensor, list[Callable[[], object]]] = WeakKeyDictionary()
 
     def __bool__(self) -> bool:
         return bool(self.team)
@@ -127,12 +130,10 @@ class PartitionedTensor:
             got = repr(out) if isinstance(out, PartitionedTensor) else an(type(out).__name__)
             refuse(ArgumentError, "redistribute", "out", got, wants)
         complete()
-        shard = out._shard
-        found = [ptr(shard, pe) if shard.numel() else shard for pe in group._world_pes()]
-        peers = [peer for peer in found if peer is not None]
-        if all(map(ord, group.meeting.share("redistribute", bytes([len(peers) == group.size])))):
-            for move in moves_from(self.layout, out.layout, group.me):
-                give(peers[move.pe], move.target, take(self._shard, move.source))
+        copies = self._copies(out)
+        if all(map(ord, group.meeting.share("redistribute", bytes([copies is not None])))):
+            for copy in copies or ():
+                copy()
         else:
             self._send_packed(out)
         self._meet("redistribute")
@@ -183,6 +184,20 @@ class PartitionedTensor:
 
     def _is_like(self, other: PartitionedTensor) -> bool:
         return (self.shape, self.dtype, self.team) == (other.shape, other.dtype, other.team)
+
+    def _copies(self, out: PartitionedTensor) -> list[Callable[[], object]] | None:
+        """What stores this PE's elements in the parts of ``out``, kept for the next time; None if one is out of reach."""
+        shard = out._shard
+        if shard.numel():
+            ptr(shard, self.team._world_pe("redistribute", self.team.me))  # refuses memory that has been freed
+        if self not in out._copies_to:
+            found = [ptr(shard, pe) if shard.numel() else shard for pe in self.team._world_pes()]
+            peers = [peer for peer in found if peer is not None]
+            if len(peers) < self.team.size:
+                return None
+            moves = moves_from(self.layout, out.layout, self.team.me)
+            out._copies_to[self] = [copy_of(peers[move.pe], move, self._shard) for move in moves]
+        return out._copies_to[self]
 
     def _send_packed(self, out: PartitionedTensor) -> None:
         """Send the elements for each PE in messages, one after the other in its part of ``out``, which they fill."""

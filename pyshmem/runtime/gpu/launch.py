@@ -22,6 +22,7 @@ from pyshmem.runtime.heap import views
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
 _CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
+_MOST_WORDS = 128  # MOST_WORDS of _launch.h
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
 
@@ -136,7 +137,7 @@ def _plan(compiled: Any, args: tuple[Any, ...]) -> Any:
     if any(getattr(metadata, name, 0) for name in unusual) or getattr(metadata, "num_ctas", 1) != 1:
         return None
     plan = tuple(_kind_of(each) for each in compiled.src.signature.values())
-    return None if len(plan) != len(args) or _unknown(plan) else plan
+    return None if len(plan) != len(args) or _unknown(plan) or _words(plan) > _MOST_WORDS else plan
 
 
 def _kind_of(signature: Any) -> Any:
@@ -150,6 +151,11 @@ def _kind_of(signature: Any) -> Any:
 
 def _unknown(plan: Any) -> bool:
     return any(_unknown(each) if isinstance(each, tuple) else each is None for each in plan)
+
+
+def _words(plan: Any) -> int:
+    """Return the number of parameters of the kernel."""
+    return sum(_words(each) if isinstance(each, tuple) else each != _CONSTANT for each in plan)
 
 
 def words_of(args: Any, plan: Any) -> list[int]:
