@@ -8,6 +8,7 @@ its owner had taken that one.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from operator import eq, ge, gt, le, lt, ne
@@ -24,6 +25,22 @@ class Write(NamedTuple):
     event: Event
     leaves: int  # the value of the word after it
     again: bool  # which the word had already
+
+
+class History(NamedTuple):
+    """What happened to a word, in order, with the time of each: a write's end, or when its owner saw the word."""
+
+    rows: list[Write | Event]
+    times: list[int]
+    longest: int  # of the writes that have ended
+
+    def under_way(self, begin: int, end: int, step: int = 1) -> Iterator[Write | Event]:
+        """What was, or may have been, under way at some time from begin to end. step: -1 gives the last one first."""
+        unfinished = bisect_left(self.times, _LAST)
+        past = bisect_right(self.times, end + self.longest, 0, unfinished)
+        places = range(bisect_left(self.times, begin, 0, past), past), range(unfinished, len(self.times))
+        for each in places[::step]:
+            yield from map(self.rows.__getitem__, each[::step])
 
 
 def joined(events: Iterable[Event], slack: int = 0) -> Iterator[tuple[Event, Event]]:
@@ -47,7 +64,7 @@ def joined(events: Iterable[Event], slack: int = 0) -> Iterator[tuple[Event, Eve
     for wait in waits:
         on_gpu = bool(wait.flags & ON_GPU)
         if wait.flags & BEFORE:
-            found = _ending(wait, histories.get((wait.pe, on_gpu, wait.place), []), slack)
+            found = _ending(wait, histories.get((wait.pe, on_gpu, wait.place), _NOTHING), slack)
         else:
             places = (place for place in of_pe[wait.pe, on_gpu] if 0 <= place - wait.place < wait.nbytes)
             found = _ending_of_many(wait, [histories[wait.pe, on_gpu, place] for place in places], slack)
@@ -55,27 +72,36 @@ def joined(events: Iterable[Event], slack: int = 0) -> Iterator[tuple[Event, Eve
             yield found, wait
 
 
-def _history(writes: list[Event], seen: list[Event]) -> list[Write | Event]:
-    """The writes of a word and what its owner saw, in order, with the values of the word."""
+_NOTHING = History([], [], 0)
+
+
+def _history(writes: list[Event], seen: list[Event]) -> History:
+    """The writes of a word and what its owner saw, with the values of the word."""
     rows = sorted([*((each.end or _LAST, 1, each) for each in writes), *((each.begin, 0, each) for each in seen)],
                   key=lambda row: row[:2])  # fmt: skip
+    times = [row[0] for row in rows]
+    unfinished = bisect_left(times, _LAST)
     value, early = 0, set()
-    history: list[Write | Event] = []
+    history = History([], [], max((each.end - each.begin for each in writes), default=0))
     for i, (time, is_write, event) in enumerate(rows):
         if not is_write:
             # a write that was under way may have taken effect
-            for each in (row[2] for row in rows[i:] if row[1] and row[2].begin <= time):
+            last = bisect_right(times, time + history.longest, i, unfinished)
+            for each in (row[2] for row in (*rows[i:last], *rows[unfinished:]) if row[1] and row[2].begin <= time):
                 if value == event.before:
                     break
                 if each.op == ADD and value + each.value == event.before:
                     early.add(id(each))
-                    history.append(Write(each, event.before, False))
+                    history.rows.append(Write(each, event.before, False))
+                    history.times.append(time)
                     value = event.before
             value = event.before
-            history.append(event)
+            history.rows.append(event)
+            history.times.append(time)
         elif id(event) not in early:
             after = event.value if event.op == SET else value + event.value
-            history.append(Write(event, after, after == value))
+            history.rows.append(Write(event, after, after == value))
+            history.times.append(time)
             value = after
     return history
 
@@ -84,17 +110,17 @@ def _holds(wait: Event, value: int) -> bool:
     return bool(_HOLDS[wait.op - WAITS](value, wait.value))
 
 
-def _ending(wait: Event, history: list[Write | Event], slack: int) -> Event | None:
+def _ending(wait: Event, history: History, slack: int) -> Event | None:
     until = (wait.end or _LAST) + slack
     if not _holds(wait, wait.before):
-        for each in history:
+        for each in history.under_way(wait.begin - slack, until):
             if isinstance(each, Write) and each.event.begin <= until:
                 ended = each.event.end or _LAST
                 if ended + slack >= wait.begin and _holds(wait, each.leaves):
                     return each.event
         return None
     found = None
-    for each in reversed(history):
+    for each in history.under_way(0, wait.begin + slack, step=-1):
         if isinstance(each, Event):
             if each.begin < wait.begin and not _holds(wait, each.before):
                 break
@@ -109,11 +135,11 @@ def _ending(wait: Event, history: list[Write | Event], slack: int) -> Event | No
     return found
 
 
-def _ending_of_many(wait: Event, histories: list[list[Write | Event]], slack: int) -> Event | None:
+def _ending_of_many(wait: Event, histories: list[History], slack: int) -> Event | None:
     """The write that ended a wait for several words, if one came while it waited: of all words the last one needed."""
     ends = []
     for history in histories:
-        for each in history:
+        for each in history.under_way(wait.begin - slack, (wait.end or _LAST) + slack):
             if isinstance(each, Write) and each.event.begin <= (wait.end or _LAST) + slack:
                 ended = each.event.end or _LAST
                 if ended + slack >= wait.begin and _holds(wait, each.leaves):
