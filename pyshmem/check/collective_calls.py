@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from typing import Any
 
 import torch
 
-from pyshmem.check.host_calls import INVALID, team_key, whole
-from pyshmem.check.recording import hidden, recorder
+from pyshmem.check.host_calls import team_key, whole
+from pyshmem.check.recording import apart, extent, hidden, recorder
 from pyshmem.check.trace import now
-from pyshmem.runtime.arguments import describe
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.job import job
@@ -28,8 +27,8 @@ def barrier(name: str, call: Call) -> Call:
     def recorded(*arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(*arguments, **options)
-        team = (*arguments, *options.values(), None)[0]
-        return whole(way, name, partial(call, *arguments, **options), _key(team))
+        key = _key((*arguments, *options.values())[0]) if arguments or options else None
+        return whole(way, name, partial(call, *arguments, **options) if key else call, key)
 
     return recorded
 
@@ -39,32 +38,31 @@ def _key(team: Any) -> tuple[int, int, int] | None:
 
 
 def collective(name: str, call: Call) -> Call:
-    signature = inspect.signature(call)
+    names = tuple(inspect.signature(call).parameters)
     way = "root" if "broadcast" in name else "scan" if "scan" in name else "all"
 
     @wraps(call)
     def recorded(*arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(*arguments, **options)
-        try:
-            given = signature.bind(*arguments, **options).arguments
-            team = given.get("team")
-            key = team_key(team)
-            reads, writes, detail = _sides(name, given, key[2])
-        except INVALID:  # the call itself refuses them
-            return hidden(call, *arguments, **options)
-        root = -1
-        if way == "root":
-            root = key[0] + int(given["root"]) * key[1]
-        return whole(way, name, partial(call, *arguments, **options), key, detail, reads, writes, root)
+        time = now()
+        found = apart(call, *arguments, **options)
+        end = now()
+        given = dict(zip(names, arguments, strict=False)) | options
+        key = team_key(given.get("team"))
+        reads, writes, detail = _sides(name, given, key[2])
+        root = key[0] + int(given["root"]) * key[1] if way == "root" else -1
+        recorder.write(time, "met", key, name, detail, way, root, reads, end, writes)
+        return found
 
     return recorded
 
 
 def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
-    """What a member reads and writes, and what all members must give alike."""
-    target, source, size = given["target"], given["source"], given.get("size")
-    own, to = describe(name, "source", source), describe(name, "target", target)
+    """What a member has read and written, and what all members must have given alike."""
+    source, target, size = given["source"], given["target"], given.get("size")
+    (address, nbytes), (to_address, to_nbytes) = extent(source), extent(target)
+    item = source.itemsize
     uneven = name == "collect" or "v_on_stream" in name
     if "alltoall" in name or "reduce_scatter" in name:
         count = None if size is None else int(size) * members
@@ -73,19 +71,19 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
         count = size
         wrote = None if size is None else int(size) * (members if "collect" in name else 1)
     if "alltoalls" in name or uneven:
-        read_to, write_to = own.nelems if size is None else int(size), 0
-        if "alltoalls" in name:
-            read_to = 0
+        read = 0 if "alltoalls" in name else nbytes if size is None else int(size) * item
+        wrote_to = 0
     else:
-        read_to = own.nelems if count is None else min(int(count), own.nelems)
-        write_to = to.nelems if wrote is None else min(int(wrote), to.nelems)
+        read = nbytes if count is None else min(int(count) * item, nbytes)
+        wrote_to = to_nbytes if wrote is None else min(int(wrote) * item, to_nbytes)
         if size is None and "collect" not in name and "scatter" not in name:
-            write_to = min(to.nelems, own.nelems)
-    here = recorder.at(own.address, read_to * own.itemsize)
-    there = recorder.at(to.address, write_to * to.itemsize)
+            wrote_to = min(to_nbytes, nbytes)
     root = int(given["root"]) if "root" in given else -1
-    detail = (str(own.dtype), -1 if size is None or uneven else int(size), root, str(given.get("op", "")))
-    return [here], [there], detail
+    detail = (_text(source.dtype), -1 if size is None or uneven else int(size), root, _text(given.get("op", "")))
+    return [recorder.at(address, read)], [recorder.at(to_address, wrote_to)], detail
+
+
+_text = cache(str)  # of dtypes and operators
 
 
 # ---- memory ----
@@ -99,7 +97,7 @@ def allocation(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(*arguments, **options)
         time, given = now(), (*arguments, *options.values(), None)[0]
-        found = hidden(call, *arguments, **options)
+        found = apart(call, *arguments, **options)
         if _has_met(name, given, found):
             recorder.quiet()
             recorder.write(time, "met", team_key(None), name, (), "barrier", -1, [], now(), [])

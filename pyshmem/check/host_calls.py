@@ -375,7 +375,8 @@ def lock(name: str, call: Call) -> Call:
 
 
 def team_key(team: Any) -> tuple[int, int, int]:
-    team = TEAM_WORLD if team is None else team
+    if team is None or team is TEAM_WORLD:
+        return 0, 1, int(job.n_pes)
     return int(team.start), int(team.stride), int(team.size)
 
 
@@ -384,9 +385,10 @@ def whole(way: str, name: str, call: Call, key: Any = None, signature: tuple[Any
     """Make a collective call. way: whose knowledge a member gets: all's, the "root"'s, lower PEs' for "scan"."""
     time = now()
     found = hidden(call)
+    end = now()
     if way == "barrier":
         recorder.quiet()
-    recorder.write(time, "met", key or team_key(None), name, signature, way, root, reads, now(), writes)
+    recorder.write(time, "met", key or team_key(None), name, signature, way, root, reads, end, writes)
     return found
 
 

@@ -80,7 +80,8 @@ class Recorder:
             self._ordered = trace.end, kind, *rest
 
     def quiet(self, ctx: int = 0) -> None:
-        self.watched = [kept for kept in self.watched if kept.ctx != ctx]
+        if self.watched:
+            self.watched = [kept for kept in self.watched if kept.ctx != ctx]
 
     def at(self, address: int, nbytes: int) -> Range:
         """Name a range of memory."""
@@ -155,3 +156,9 @@ def hidden(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         return call(*arguments, **options)
     finally:
         depth.inside -= 1
+
+
+def apart(call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """The same for a function that calls torch's operators: each would take 9 us to find that nothing is recorded."""
+    with torch._C._DisableTorchDispatch():
+        return hidden(call, *arguments, **options)
