@@ -146,17 +146,16 @@ def _last(array: torch.Tensor) -> int:
 
 
 def _is_seen(tensor: torch.Tensor) -> bool:
-    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided
-    return plain and recorder.is_seen(tensor.data_ptr())
+    return tensor.is_cpu and tensor.layout is torch.strided and recorder.is_seen(tensor.data_ptr())
 
 
 def ranges_of(tensor: torch.Tensor) -> list[Range]:
     """The bytes of a tensor, of any strides, as ranges."""
-    item, address = tensor.element_size(), tensor.data_ptr()
     if not tensor.numel():
         return []
     if tensor.is_contiguous():
-        return [recorder.at(address, tensor.numel() * item)]
+        return [recorder.at(tensor.data_ptr(), tensor.nbytes)]
+    item, address = tensor.element_size(), tensor.data_ptr()
     dims = sorted(((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1 and s), reverse=True)
     length = item
     while dims and dims[-1][0] * item == length:
