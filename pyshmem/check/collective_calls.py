@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from pyshmem.check.host_calls import team_key, whole
-from pyshmem.check.recording import apart, extent, hidden, recorder
+from pyshmem.check.recording import apart, hidden, recorder
 from pyshmem.check.trace import now
+from pyshmem.runtime.arguments import describe
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.job import job
@@ -61,8 +62,8 @@ def collective(name: str, call: Call) -> Call:
 def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
     """What a member has read and written, and what all members must have given alike."""
     source, target, size = given["source"], given["target"], given.get("size")
-    (address, nbytes), (to_address, to_nbytes) = extent(source), extent(target)
-    item = source.itemsize
+    address, nbytes, item, dtype = _operand(source)
+    to_address, to_nbytes, *_ = _operand(target)
     uneven = name == "collect" or "v_on_stream" in name
     if "alltoall" in name or "reduce_scatter" in name:
         count = None if size is None else int(size) * members
@@ -79,8 +80,16 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
         if size is None and "collect" not in name and "scatter" not in name:
             wrote_to = min(to_nbytes, nbytes)
     root = int(given["root"]) if "root" in given else -1
-    detail = (_text(source.dtype), -1 if size is None or uneven else int(size), root, _text(given.get("op", "")))
+    detail = (_text(dtype), -1 if size is None or uneven else int(size), root, _text(given.get("op", "")))
     return [recorder.at(address, read)], [recorder.at(to_address, wrote_to)], detail
+
+
+def _operand(array: Any) -> tuple[int, int, int, Any]:
+    """(address, bytes, bytes of an element, dtype of torch) of an array that a call has accepted."""
+    if type(array) is torch.Tensor:
+        return array.data_ptr(), array.nbytes, array.itemsize, array.dtype
+    own = describe("check", "array", array)
+    return own.address, own.nelems * own.itemsize, own.itemsize, own.dtype
 
 
 _text = cache(str)  # of dtypes and operators
