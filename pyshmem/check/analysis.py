@@ -232,6 +232,13 @@ class Analysis:
             found = self.words[key] = Word(size)
         return found
 
+    def _stale(self, event: tuple[Any, ...]) -> None:
+        """An operator of torch uses a result that a later call has overwritten."""
+        _, _, pe, site, name, (space, *span) = event
+        agent = self.now[pe]
+        op = Op(agent.own.id, 0, READ, agent, site, name)
+        self.findings.alone("stale", op, self._place(pe, space, *span))
+
     # ---- order ----
 
     def _fence(self, event: tuple[Any, ...]) -> None:

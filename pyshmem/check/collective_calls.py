@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.check.host_calls import team_key, whole
+from pyshmem.check.host_calls import integer, team_key, whole
 from pyshmem.check.recording import apart, hidden, recorder
 from pyshmem.check.trace import now
 from pyshmem.runtime.arguments import describe
@@ -52,7 +52,7 @@ def collective(name: str, call: Call) -> Call:
         given = dict(zip(names, arguments, strict=False)) | options
         key = team_key(given.get("team"))
         reads, writes, detail = _sides(name, given, key[2])
-        root = key[0] + int(given["root"]) * key[1] if way == "root" else -1
+        root = key[0] + integer(given["root"]) * key[1] if way == "root" else -1
         recorder.write(time, "met", key, name, detail, way, root, reads, end, writes)
         return found
 
@@ -66,21 +66,21 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
     to_address, to_nbytes, *_ = _operand(target)
     uneven = name == "collect" or "v_on_stream" in name
     if "alltoall" in name or "reduce_scatter" in name:
-        count = None if size is None else int(size) * members
+        count = None if size is None else integer(size) * members
         wrote = count if "alltoall" in name else size
     else:
         count = size
-        wrote = None if size is None else int(size) * (members if "collect" in name else 1)
+        wrote = None if size is None else integer(size) * (members if "collect" in name else 1)
     if "alltoalls" in name or uneven:
-        read = 0 if "alltoalls" in name else nbytes if size is None else int(size) * item
+        read = 0 if "alltoalls" in name else nbytes if size is None else integer(size) * item
         wrote_to = 0
     else:
-        read = nbytes if count is None else min(int(count) * item, nbytes)
-        wrote_to = to_nbytes if wrote is None else min(int(wrote) * item, to_nbytes)
+        read = nbytes if count is None else min(integer(count) * item, nbytes)
+        wrote_to = to_nbytes if wrote is None else min(integer(wrote) * item, to_nbytes)
         if size is None and "collect" not in name and "scatter" not in name:
             wrote_to = min(to_nbytes, nbytes)
-    root = int(given["root"]) if "root" in given else -1
-    detail = (_text(dtype), -1 if size is None or uneven else int(size), root, _text(given.get("op", "")))
+    root = integer(given["root"]) if "root" in given else -1
+    detail = (_text(dtype), -1 if size is None or uneven else integer(size), root, _text(given.get("op", "")))
     return [recorder.at(address, read)], [recorder.at(to_address, wrote_to)], detail
 
 

@@ -143,6 +143,10 @@ _NOBODY = (
 _ALONE = {
     "freed": ("access to memory that is not allocated", "Call free only after all accesses to the array are complete."),
     "across": ("access to more than one allocation", "The call names more elements than its array has."),
+    "stale": (
+        "result used after a later call has overwritten it",
+        "Copy it before the next call but one, or call the operator without reuse=True.",
+    ),
     "overlap": ("source and target overlap", "Source and target of a copy must be the same memory or not overlap."),
 }  # fmt: skip
 

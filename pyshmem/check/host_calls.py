@@ -17,7 +17,7 @@ from pyshmem.host.contexts import CTX_DEFAULT
 from pyshmem.host.signal import SIGNAL
 from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.host.wait import comparison
-from pyshmem.runtime.arguments import describe
+from pyshmem.runtime.arguments import describe, scalar_of
 from pyshmem.runtime.errors import ShmemError
 from pyshmem.runtime.job import job
 
@@ -31,8 +31,13 @@ def context(ctx: Any) -> int:
     return 0 if ctx is None or ctx is CTX_DEFAULT else id(ctx)
 
 
+def integer(value: Any) -> int:
+    """An argument of a call as an int: arrays of one element are numbers too."""
+    return value if type(value) is int else int(scalar_of(value))
+
+
 def world(pe: Any, ctx: Any) -> int:
-    return int(pe) if ctx is None else int(ctx.team._world_pe("check", int(pe)))
+    return integer(pe) if ctx is None else int(ctx.team._world_pe("check", integer(pe)))
 
 
 def value_at(address: int, nbytes: int) -> int | None:
@@ -42,7 +47,7 @@ def value_at(address: int, nbytes: int) -> int | None:
 
 def bits(value: Any, dtype: Any) -> int | None:
     """A number as the word that holds it; None for floats, for which nobody waits."""
-    return None if dtype in _FLOATS or isinstance(value, float) else int(value)
+    return None if dtype in _FLOATS or isinstance(value, float) else integer(value)
 
 
 # ---- copies ----
@@ -53,7 +58,7 @@ def copied(own: Any, symmetric: Any, size: Any, nbi: bool, ctx: Any) -> tuple[Ra
 
     nbi: it is non-blocking, and accesses its own side until quiet.
     """
-    address, nbytes = extent(own, None if size is None else int(size))
+    address, nbytes = extent(own, None if size is None else integer(size))
     here = recorder.at(address, nbytes)
     if nbi:
         recorder.keep(here, own, context(ctx))
@@ -140,12 +145,12 @@ def blocks(name: str, call: Call) -> Call:
         if strided:
             size, count = 1, given.get("size")
             if count is None:
-                count = -(-describe(name, "source", source).nelems // int(sst))
+                count = -(-describe(name, "source", source).nelems // integer(sst))
         else:
-            size, count = int(given["bsize"]), given["nblocks"]
-        if not int(count) * size:
+            size, count = integer(given["bsize"]), given["nblocks"]
+        if not integer(count) * size:
             return found
-        dest, src = (side(each, int(step), size, int(count)) for each, step in ((target, tst), (source, sst)))
+        dest, src = (side(each, integer(step), size, integer(count)) for each, step in ((target, tst), (source, sst)))
         if is_put:
             recorder.write(time, "put", name, context(ctx), world(pe, ctx), [dest[1:]], [src], False, None)
         else:
@@ -168,7 +173,7 @@ def put_signal(name: str, call: Call) -> Call:
         found = hidden(call, target, source, pe, signal, value, sigop, size, ctx)
         there, here, _ = copied(source, target, size, nbi, ctx)
         word, operator = recorder.symmetric(signal)[0], "add" if int(sigop) == SIGNAL.ADD else "set"
-        rest = [there], [here], nbi, word, 8, operator, int(value)
+        rest = [there], [here], nbi, word, 8, operator, integer(value)
         recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
         return found
 
@@ -183,7 +188,7 @@ def signal_update(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, signal, value, pe, ctx)
         word = recorder.symmetric(signal)[0]
-        rest = word, 8, name.removeprefix("signal_"), int(value), None, 8
+        rest = word, 8, name.removeprefix("signal_"), integer(value), None, 8
         recorder.write(time, "amo", name, context(ctx), world(pe, ctx), *rest)
         return found
 
@@ -271,7 +276,7 @@ def _rows(name: str, ivars: Any, cmp: Any, value: Any, status: Any = None) -> li
     if name.endswith("_vector"):
         values = [int(each) for each in (value.tolist() if hasattr(value, "tolist") else value)]
     else:
-        values = [int(value)] * operand.nelems
+        values = [integer(value)] * operand.nelems
     ignored = [False] * operand.nelems if status is None else [bool(each) for each in np.asarray(status).reshape(-1)]
     return [
         (start + i * size, size, signed, int(code), each)

@@ -107,10 +107,12 @@ _watch: list[Any] = []
 
 def _begin() -> None:
     """After the first init: watch the program's own accesses."""
+    from pyshmem.check.results import install as watch_results
     from pyshmem.check.tensors import Watch, watch_lists
 
     if not _watch:
         watch_lists()
+        watch_results()
         _watch.append(Watch())  # type: ignore[no-untyped-call]
         _watch[0].__enter__()
     from pyshmem.runtime import interpreter

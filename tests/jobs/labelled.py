@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pyshmem as shmem  # before triton
 import pyshmem.device as dev
+import pyshmem.ops as ops  # noqa: F401, for a row
 import pyshmem.shmem as c_names
 import held_out_kernels
 import torch

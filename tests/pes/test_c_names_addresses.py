@@ -73,6 +73,7 @@ def test_bytes_are_counted_whatever_the_tensors_are():
     dest, whole = guarded(4, torch.float64)
     source = torch.arange(4, dtype=torch.float64) + me
     before = whole.clone()
+    shmem.barrier_all()
     c.shmem_putmem(dest, source, 16, right)
     shmem.barrier_all()
     assert dest.tolist() == [left, left + 1, *before[2:4].tolist()]
@@ -94,6 +95,7 @@ def test_integers_keep_their_range_and_sign(name):
     word = shmem.zeros(2, dtype=torch.uint64).numpy().view(NUMPY[name])
     for value in (int(limits.max), int(limits.min)):
         getattr(c, f"shmem_{name}_p")(word, value, shmem.my_pe())
+        shmem.quiet()
         assert getattr(c, f"shmem_{name}_g")(word, shmem.my_pe()) == value
         with pytest.raises(shmem.DtypeError):
             getattr(c, f"shmem_{name}_p")(word, value + (1 if value > 0 else -1), shmem.my_pe())
@@ -135,7 +137,9 @@ def test_generic_names_move_and_reduce_half_types_too(dtype):
     shmem.barrier_all()
     assert dest.tolist() == [left + 1] * 4 and whole[4] != left + 1
     private = source.clone()
+    shmem.barrier_all()
     c.shmem_put(dest, private.data_ptr(), 4, right)
+    shmem.quiet()
     assert c.shmem_sum_reduce(c.SHMEM_TEAM_WORLD, dest, source, 4) == 0
     assert dest.tolist() == [sum(range(1, shmem.n_pes() + 1))] * 4
 

@@ -66,6 +66,7 @@ def test_memory_of_a_tensor_that_died_behind_its_last_put_is_used_again_clean():
         with pool, here():
             inbox = torch.zeros(300)
         assert not inbox.any(), f"turn {turn}: a late put"
+        shmem.fence()  # the zeros come before what left writes
         shmem.signal_set(taken, turn, left)  # left may write inbox
         shmem.signal_wait_until(taken, ">=", turn)
         shmem.put_signal(
