@@ -189,3 +189,28 @@ def test_loads_of_a_pipelined_loop_are_as_wide_from_a_peer_as_from_here(pipeline
     assert len(loads) == (8 if target == "nvidia" else 4)
     assert len(places(loop, r"cp\.async\.cg|ld\.global|(global|buffer)_load")) == len(loads)
     refuse_spills(text, target)
+
+
+@triton.jit
+def waiting_loop(ctx, a, b, c, signals, pe, K, N, B: tl.constexpr, CALL: tl.constexpr):
+    lane = tl.arange(0, B)
+    from_a = a + lane[:, None] * K + lane[None, :]
+    from_b = dev.ptr(ctx, b, pe) + lane[:, None] * N + lane[None, :]
+    tile = tl.zeros((B, B), tl.float32)
+    for k in tl.range(0, K, B, num_stages=3):
+        if CALL == "wait":
+            dev.signal_wait_until(ctx, signals + k, dev.CMP_GE, 1)
+        else:
+            dev.barrier_all(ctx)
+        tile = tl.dot(tl.load(from_a + k), tl.load(from_b + k * N), tile)
+    tl.store(c + lane[:, None] * B + lane[None, :], tile)
+
+
+@pytest.mark.parametrize("call", ["wait", "barrier"])
+def test_loads_of_a_loop_with_stages_do_not_pass_a_wait_in_it(call, target):
+    """There are the loads of one step alone: a loop with stages has others before it, for the steps to come."""
+    lines = instructions(assembly(waiting_loop, target, F16, F16, F32, torch.uint64, 1, 4096, 4096, 64, call))
+    assert not places(lines, r"cp\.async")
+    loads = places(lines, WIDE_LOAD["nvidia" if target == "nvidia" else "amd"])
+    assert len(loads) == (8 if target == "nvidia" else 4)
+    assert places(lines, r"ld\.acquire\.sys" if target == "nvidia" else POLL[target].replace("dword", "dwordx2"))
