@@ -11,6 +11,7 @@ static int run_handlers(spin_t *unused) {
 
 static spin_t begin_wait(void) {
     spin_t s = spin_begin(state.timeout, state.spins);
+    if (state.spans) helper = state.calls->help;
     if (!state.embedded) s.interrupted = run_handlers;
     return s;
 }
@@ -44,8 +45,10 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
 #define AWAITING(T)                                                                                                  \
     static RARELY T##_t wait_slowly_##T(const char *routine, const T##_t *ivar, int cmp, T##_t v) {                  \
         T##_t seen;                                                                                                  \
-        for (spin_t s = begin_wait(); !holds_##T(seen = look_##T(readable(ivar, sizeof v)), cmp, v);)                \
+        spin_t s = begin_wait();                                                                                     \
+        while (!holds_##T(seen = look_##T(readable(ivar, sizeof v)), cmp, v))                                        \
             if (!spin_pause(&s)) time_out(routine, "ivar", ivar, cmp, (int64_t)v, (int64_t)seen, 0);                 \
+        spin_end(&s);                                                                                                \
         return seen;                                                                                                 \
     }                                                                                                                \
     static inline T##_t wait_##T(const char *routine, const void *where, int cmp, T##_t v) {                         \
@@ -79,9 +82,11 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
         uint64_t nbytes = count * sizeof *ivars;                                                                     \
         int64_t found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count));           \
         if (found < 0 && !wait) return SIZE_MAX;                                                                     \
-        for (spin_t s = begin_wait(); found < 0;                                                                     \
-             found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count)))              \
+        if (found >= 0) return (size_t)found;                                                                        \
+        spin_t s = begin_wait();                                                                                     \
+        for (; found < 0; found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count))) \
             if (!spin_pause(&s)) time_out(routine, "ivars", ivars, cmp, (int64_t)v[0], 0, 1);                        \
+        spin_end(&s);                                                                                                \
         return (size_t)found;                                                                                        \
     }                                                                                                                \
     static size_t some_##T(const char *routine, const void *where, size_t count, size_t *indices, const int *status, \

@@ -11,11 +11,13 @@ static void set_lock(const char *routine, long *lock) {
     uint64_t home = reach(routine, SHMEM_CTX_DEFAULT, "lock", lock, sizeof *lock, 0);
     uint64_t seen = amo_add_uint64(routine, SHMEM_CTX_DEFAULT, "lock", lock, TICKET, 0, 0, 1);
     uint32_t ticket = (uint32_t)(seen >> 32), served = (uint32_t)seen;
-    for (spin_t s = begin_wait(); served != ticket;) {
+    spin_t s = begin_wait();
+    while (served != ticket) {
         served = is_near(home) ? look_uint32((uint32_t *)home)
                                : amo_fetch_uint32(routine, SHMEM_CTX_DEFAULT, "lock", lock, 0, 0, 0, 1);
         if (served != ticket && !spin_pause(&s)) RARE("lock_timed_out", (int64_t)routine, ticket, served);
     }
+    spin_end(&s);
 }
 
 static int test_lock(const char *routine, long *lock) {

@@ -239,7 +239,7 @@ static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     uint64_t *word = (uint64_t *)(t->area + offset);
     int crowded = t->spin.spins <= CROWDED;
     if (t->failed) return 0;
-    for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : 200); polls++) {
+    for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : helper ? BEFORE_HELP : 200); polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
         CPU_RELAX();
     }
@@ -247,8 +247,9 @@ static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     release_gil(t);
     if (crowded && yield_for(t, word, epoch)) return 1;
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
-        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin))) return 0;
-    return 1;
+        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin))) break;
+    spin_end(&t->spin);
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch;
 }
 
 static int differ(team_t *t) {

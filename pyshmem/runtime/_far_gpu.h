@@ -53,7 +53,7 @@ static int gpu_finish(far_gpu_t *g, int code) {
     s->gpu_busy = 1;
     while ((code = ((int (*)(void *))g->query)((void *)g->stream)) == NOT_READY) {
         fabric_serve(s);
-        go_round(s, 0);
+        go_round(s);
         if (far->spins <= CROWDED) sched_yield();
     }
     s->gpu_busy = 0;

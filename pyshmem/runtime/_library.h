@@ -85,9 +85,10 @@ static int library_fence(void) { return outcome(far ? far_fence() : NULL); }
 static int library_quiet_pe(int pe) { return outcome(far ? quiet_pe((uint64_t)pe) : NULL); }
 
 static const native_calls_t library_calls = {
-    sizeof library_calls, library_sync,       library_share, library_broadcast,   library_scatter,
-    library_fold,         library_put,        library_get,   library_put_strided, library_get_strided,
-    library_atomic,       library_put_signal, library_quiet, library_quiet_pe,    library_fence,
+    sizeof library_calls, library_sync,        library_share,  library_broadcast,
+    library_scatter,      library_fold,        library_put,    library_get,
+    library_put_strided,  library_get_strided, library_atomic, library_put_signal,
+    library_quiet,        library_quiet_pe,    help,           library_fence,
 };
 
 /* library_calls() -> the address of the table */

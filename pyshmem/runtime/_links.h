@@ -28,6 +28,7 @@ enum {
     STAGE = 1 << 18,
     CHUNK = 8192,
     SPIN_NS = 50000,
+    HELP_NS = 5000, /* of a wait, after which it executes requests of others */
     QUEUE = 16,
     PATIENCE_MS = 30000,
     SLICE_MS = 20 /* the longest sleep between two looks at signals */
@@ -111,6 +112,7 @@ typedef struct {
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 
+static void help(int ends);          /* of _helping.h */
 static int fabric_settle(link_t *l); /* of _fabric.h */
 static int follows_writes(const link_t *l), uses_messages(void);
 static ssize_t wire_send(link_t *l, const struct iovec *v, int n); /* of _wires.h; as sendmsg and recv */
@@ -309,8 +311,12 @@ static int link_rest(link_t *l, int64_t begun) {
     l->reads = 1;
     pthread_mutex_unlock(&l->lock);
     int64_t since = l->progress > begun ? l->progress : begun;
-    if (now_ns() - since > SPIN_NS)
+    int64_t waited = now_ns() - since;
+    if (waited > SPIN_NS) {
+        help(1);
         ended = link_sleep(l, POLLIN);
+    } else if (waited > HELP_NS)
+        help(0);
     else if (far->spins <= CROWDED)
         sched_yield();
     else
@@ -330,12 +336,14 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
         failed = l->error || link_rest(l, begun) || is_late(l, begun);
         if (failed || l->executed >= last || now_ns() - begun < SLICE_MS * 1000000) continue;
         pthread_mutex_unlock(&l->lock);
+        help(1);
         int raised = check_signals();
         pthread_mutex_lock(&l->lock);
         if (raised) abandon(l, first, last), failed = 1;
     }
     if (l->waiting) pthread_cond_broadcast(&l->moved); /* one of them looks for replies from now on */
     pthread_mutex_unlock(&l->lock);
+    help(1);
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* later loads are not older than the reply */
     return failed ? -1 : 0;
 }

@@ -1,7 +1,7 @@
 /* Start and end of the service thread and of the links, and what a forked process keeps of them. */
 #pragma once
 #include "_fabric_opening.h"
-#include "_service.h"
+#include "_helping.h"
 
 /* Starts a thread that gets no signals, which are for the program's threads. Returns an errno. */
 static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
@@ -14,8 +14,8 @@ static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
 }
 
 static void free_service(service_t *s) {
-    int fds[] = {s->listener, s->epoll, s->wake};
-    for (int i = 0; i < 3; i++)
+    int fds[] = {s->listener, s->epoll, s->wake, s->outer};
+    for (int i = 0; i < 4; i++)
         if (fds[i] >= 0) close(fds[i]);
     free(s->by_pe), free(s);
 }
@@ -24,15 +24,18 @@ static void free_service(service_t *s) {
 static int start_service(int listener) {
     service_t *s = calloc(1, sizeof *s);
     if (!s) return ENOMEM;
-    s->listener = listener, s->epoll = epoll_create1(EPOLL_CLOEXEC), s->wake = eventfd(0, EFD_CLOEXEC);
+    s->listener = listener, s->epoll = epoll_create1(EPOLL_CLOEXEC), s->wake = eventfd(0, EFD_CLOEXEC),
+    s->outer = epoll_create1(EPOLL_CLOEXEC), pthread_mutex_init(&s->seat, NULL);
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
-                       waking = {.events = EPOLLIN, .data.ptr = &s->wake};
+                       waking = {.events = EPOLLIN, .data.ptr = &s->wake}, coming = {.events = EPOLLIN, .data.ptr = s};
     int failed = !(s->by_pe = calloc((size_t)far->n_pes, sizeof *s->by_pe)) || s->epoll < 0 || s->wake < 0 ||
-                 pthread_mutex_init(&s->lock, NULL) || epoll_ctl(s->epoll, EPOLL_CTL_ADD, s->wake, &waking) ||
+                 pthread_mutex_init(&s->lock, NULL) || epoll_ctl(s->outer, EPOLL_CTL_ADD, s->wake, &waking) ||
+                 epoll_ctl(s->outer, EPOLL_CTL_ADD, s->epoll, &coming) ||
                  epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening);
     int error = failed ? errno : 0;
     far->service = s, far->wake = s->wake, far->epoll = s->epoll;
     if (!error) error = start_thread(&s->thread, run_service, s);
+    helper = error ? NULL : help;
     if (!error) return 0;
     far->service = NULL;
     free_service(s);
@@ -46,6 +49,7 @@ static void stop_thread(service_t *s) {
 }
 
 static void stop_service(service_t *s) {
+    helper = NULL;
     stop_thread(s);
     while (s->peers) dismiss(s, s->peers);
     free_gone(s);
@@ -74,11 +78,12 @@ static void after_fork_in_parent(void) {
 static void after_fork_in_child(void) {
     service_t *s = far ? far->service : NULL;
     if (!s) return;
-    int mine[] = {s->listener, s->epoll, s->wake};
-    for (int i = 0; i < 3; i++)
+    int mine[] = {s->listener, s->epoll, s->wake, s->outer};
+    for (int i = 0; i < 4; i++)
         if (mine[i] >= 0) close(mine[i]);
     for (peer_t *p = s->peers; p; p = p->next)
         if (p->fd >= 0) close(p->fd);
+    helper = NULL;
     far->service = NULL, far->proxy = NULL, far->fabric = NULL; /* their threads are the parent's */
     for (int pe = 0; pe < far->n_pes; pe++) {
         link_t *l = far->links[pe];

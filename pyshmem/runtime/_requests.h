@@ -34,6 +34,11 @@ typedef struct peer {
 
 typedef struct service {
     pthread_t thread;
+    int outer;                      /* in which the service sleeps: it reports `epoll` and `wake` */
+    pthread_mutex_t seat;           /* of who executes requests */
+    int helped;                     /* whether a call that waits executes them, and the service need not be woken */
+    int rest;                       /* how long the service sleeps */
+    int64_t shy;                    /* until when no call executes them */
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
     int64_t paused;                 /* since when it does not accept connections, for want of descriptors; or 0 */
     pthread_mutex_t lock;           /* of the list of peers, for a fork */

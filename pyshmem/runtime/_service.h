@@ -2,7 +2,7 @@
  *
  * It sleeps in epoll. It never takes the GIL and never blocks on one wire, as the connection of a peer is called here:
  * while a reply does not fit into a wire, the requests of that wire wait. While one waits for the GPU, others that need
- * no GPU are executed. */
+ * no GPU are executed. A call that waits executes requests in its place (_helping.h): who holds `seat` does. */
 #pragma once
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -302,15 +302,13 @@ static int fabric_serve(service_t *s) {
     return FABRIC_SLICE_MS;
 }
 
-/* Attends to all wires on which something happens within so many milliseconds. Returns whether the service is woken. */
-static int go_round(service_t *s, int timeout) {
+/* Attends to all wires on which something has happened. */
+static void go_round(service_t *s) {
     struct epoll_event events[64];
-    int woken = 0, n = epoll_wait(s->epoll, events, 64, timeout);
+    int n = epoll_wait(s->epoll, events, 64, 0);
     for (int i = 0; i < n; i++) {
         peer_t *p = events[i].data.ptr;
-        if ((void *)p == (void *)&s->wake)
-            woken = 1;
-        else if ((void *)p == (void *)&s->listener)
+        if ((void *)p == (void *)&s->listener)
             admit(s);
         else if ((void *)p == (void *)far->fabric)
             continue; /* fabric_serve does what there is */
@@ -321,7 +319,6 @@ static int go_round(service_t *s, int timeout) {
     }
     if (s->strangers) expel(s);
     if (s->paused && now_ns() - s->paused > PAUSE_NS) pause_admission(s, 0);
-    return woken;
 }
 
 /* How long the service may sleep, in milliseconds; -1: until something happens. What it does for the fabric first may
@@ -331,19 +328,35 @@ static int rest_of(service_t *s) {
     return most < 0 || (fabric >= 0 && fabric < most) ? fabric : most;
 }
 
-static void *run_service(void *arg) {
-    service_t *s = arg;
-    uint64_t count;
-    for (;;) {
-        attend_senders(s);
-        free_gone(s);
-        if (go_round(s, rest_of(s))) {
-            if (read(s->wake, &count, sizeof count) < 0 || __atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) return NULL;
-            warm_gpu();
-        }
-        if (!s->waits) continue;
+/* Executes the requests that have come. Called with the seat. */
+static void execute_round(service_t *s) {
+    go_round(s);
+    if (s->waits) {
         s->waits = 0;
         for (peer_t *p = s->peers; p; p = p->next) /* also of a peer that is gone, next is valid */
             if (!p->gone && p->waits) attend(s, p);
     }
+    attend_senders(s);
+    free_gone(s);
+}
+
+static void *run_service(void *arg) {
+    service_t *s = arg;
+    uint64_t count;
+    struct epoll_event events[2];
+    pthread_mutex_lock(&s->seat);
+    for (;;) {
+        s->rest = rest_of(s);
+        pthread_mutex_unlock(&s->seat);
+        int woken = 0, n = epoll_wait(s->outer, events, 2, s->rest);
+        for (int i = 0; i < n; i++) woken |= events[i].data.ptr == &s->wake;
+        pthread_mutex_lock(&s->seat);
+        if (woken) {
+            if (read(s->wake, &count, sizeof count) < 0 || __atomic_load_n(&s->stopped, __ATOMIC_ACQUIRE)) break;
+            warm_gpu();
+        }
+        execute_round(s);
+    }
+    pthread_mutex_unlock(&s->seat);
+    return NULL;
 }

@@ -46,12 +46,23 @@ typedef struct spin {
     int64_t started, checked, limit;
     int failed; /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
     int told;   /* whether `interrupted` has told of this wait */
+    int helped; /* whether `helper` has been called */
     int (*interrupted)(struct spin *);
     void *with;
 } spin_t;
 
+/* What a wait calls meanwhile, and with `ends` at its end: the requests of far PEs are executed. NULL: there are none.
+ */
+static void (*helper)(int ends);
+enum { BEFORE_HELP = 40 }; /* polls */
+
 static spin_t spin_begin(double timeout, uint64_t spins) {
     return (spin_t){.spins = spins, .limit = timeout > 0 ? (int64_t)(timeout * 1e9) : 0};
+}
+
+static void spin_end(spin_t *s) {
+    if (s->helped) helper(1);
+    s->helped = 0;
 }
 
 /* Returns 0 if the wait must stop. */
@@ -67,12 +78,14 @@ static int spin_check(spin_t *s) {
     }
     if (!s->interrupted || now - s->checked < 20000000) return 1;
     s->checked = now;
+    spin_end(s);
     s->failed = s->interrupted(s) ? 2 : 0;
     return !s->failed;
 }
 
 /* Waits for a moment. Returns 0 if the wait must stop. */
 static int spin_pause(spin_t *s) {
+    if (helper && s->polls >= BEFORE_HELP) s->helped = 1, helper(0);
     if (++s->polls <= s->spins) {
         CPU_RELAX();
         return 1;

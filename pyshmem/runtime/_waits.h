@@ -83,6 +83,7 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
             PyThreadState *released;                                                                                   \
             spin_without_gil(&s, &released);                                                                           \
             while (!holds_##T(seen = look_##T(p), (int)cmp, v) && spin_pause(&s)) {}                                   \
+            spin_end(&s);                                                                                              \
             PyEval_RestoreThread(released);                                                                            \
             if (s.failed) return spin_error(&s);                                                                       \
         }                                                                                                              \
@@ -108,6 +109,7 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
             PyThreadState *released;                                                                                   \
             spin_without_gil(&s, &released);                                                                           \
             while ((found = find_##T(p, count, (int)cmp, v, each, (int32_t *)status, first)) < 0 && spin_pause(&s)) {} \
+            spin_end(&s);                                                                                              \
             PyEval_RestoreThread(released);                                                                            \
             if (s.failed) return spin_error(&s);                                                                       \
         }                                                                                                              \

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import random
 import resource
 import select
 import signal
@@ -11,6 +12,7 @@ import struct
 import threading
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,8 @@ from far_peer import (
     SECONDS, TOKEN, UPDATE, Peer, Service, accepted, address_of, sip_hash,
 )  # fmt: skip
 from pyshmem.runtime import _native
+
+SPINS = 500  # those of a PE with a core of its own
 
 
 @pytest.fixture
@@ -242,6 +246,83 @@ def test_a_service_that_cannot_reply_sleeps_although_requests_wait(service, peer
 
 def test_an_idle_service_uses_no_processor_time(service, peer):
     assert sleeps()
+
+
+@pytest.fixture
+def spacious():
+    """A service whose PE has a core of its own: a call that waits executes requests in the service's place."""
+    opened = Service(spins=SPINS)
+    yield opened
+    opened.close()
+
+
+def wait_for(service, value):
+    """Wait until word 0 is at least ``value``."""
+    _native.wait_uint64(service.base, 3, value, float(SECONDS), SPINS)
+
+
+def slices(thread):
+    """How often a thread has been given a core."""
+    return int(Path(f"/proc/self/task/{thread}/schedstat").read_text().split()[2])
+
+
+def test_a_call_that_waits_executes_requests_and_the_service_sleeps_on(spacious):
+    """Not all of them, since another program may take its core."""
+    served = max(map(int, os.listdir("/proc/self/task")))  # the newest thread
+    peer = Peer(spacious.port)
+    peer.reply()
+    waiting = threading.Thread(target=wait_for, args=(spacious, 1))
+    waiting.start()
+    begun = time.monotonic()
+    while True:
+        before = slices(served)
+        for _ in range(50):  # it may not have gone to sleep yet before the first
+            peer.send(FETCH, 8, detail=3)
+            peer.reply()
+        if slices(served) == before:
+            break
+        assert time.monotonic() - begun < SECONDS
+    peer.put(0, struct.pack("=Q", 1))
+    waiting.join()
+    peer.leave()
+
+
+def test_a_request_is_executed_whenever_waits_begin_and_end(spacious):
+    """What comes as a wait ends is for the service, which has to be woken then."""
+    chance = random.Random(7)
+    peer = Peer(spacious.port)
+    peer.reply()
+    for turn in range(1, 301):
+        waiting = threading.Thread(target=wait_for, args=(spacious, turn))
+        waiting.start()
+        for part in (
+            REQUEST.pack(PUT, 0, 0, 0, 8, 0, 0) + struct.pack("=Q", turn),
+            REQUEST.pack(FETCH, 0, 3, 0, 0, 0, 0),
+        ):
+            peer.socket.sendall(part)
+            for _ in range(chance.choice((0, 0, 100, 3000))):
+                pass
+        assert peer.reply()[1] == turn
+        waiting.join()
+        peer.send(FETCH, 8, detail=3)
+        peer.reply()
+    peer.leave()
+
+
+def test_requests_are_executed_while_a_handler_runs_in_a_wait(spacious):
+    peer = Peer(spacious.port)
+    peer.reply()
+
+    def handler(*_):
+        peer.send(FETCH, 8, detail=3)
+        peer.reply()
+        spacious.words[0] = 1
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    wait_for(spacious, 1)
+    signal.signal(signal.SIGALRM, before)
+    peer.leave()
 
 
 def descriptors():
