@@ -95,8 +95,8 @@ class Group(dist.ProcessGroup):
         self._worker.close()
         self._streams = None
         if self.team:
-            pool.give_back(self.team)
             arena.give_back(self._place.lane)
+            pool.give_back(self.team)
 
     abort = shutdown
 

@@ -21,14 +21,18 @@ from pyshmem.kernels.bound_kernels import require_launched
 from pyshmem.kernels.methods_by_size import SENT, WORDS
 from pyshmem.kernels.plans import kernels, known
 from pyshmem.runtime import _native
+from pyshmem.runtime.areas import lent
 from pyshmem.runtime.errors import HeapExhaustedError, refuse
 from pyshmem.runtime.heap import heaps, views
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import streams
 from pyshmem.transport.teams.operators import OPERATORS
 
-_ARENA = 64 << 20  # bytes of all lanes
-_MOST, _LEAST = 16 << 20, 1 << 20  # bytes of a lane
+_ARENA = 192 << 20  # bytes of all lanes and the scratch memory of their teams
+_MOST, _LEAST = (
+    64 << 20,
+    1 << 20,
+)  # bytes of one: a quarter is the lane, and kernels with larger scratch memory are faster
 _ALIGNED = 64
 _RECORDED = shmem.reduce_on_stream is not on_stream.reduce_on_stream  # a checker or a timeline sees the public calls
 
@@ -66,24 +70,34 @@ class Arena:
     def take(self, team: Team, comm: Any) -> Lane | None:
         """Return a lane, or None if there is no GPU or the team has no equal distances. Collective over the team's comm.
 
+        The team's kernels get scratch memory beside the lane, three times as large.
         Errors: HeapExhaustedError, on all members, if other groups have all lanes.
         """
         if self.memory is None or self._generation != job.generation or team.stride == 0 or team.meeting.spans:
             return None
-        taken = sorted(each for some in comm.allgather(self._taken) for each in some)
-        size = _MOST
-        while (start := _gap(taken, size)) is None:
+        taken = sorted({each for some in comm.allgather(self._taken) for each in some})
+        size, left = _MOST, _ARENA - sum(last - first for first, last in taken)
+        while size > _LEAST and (3 * size > left or _gap(taken, size) is None):
             size //= 2
-            if size < _LEAST:
-                wants = "destroy_process_group for groups that are not needed any more"
-                refuse(HeapExhaustedError, "init_process_group", "group", f"{_ARENA} bytes of lanes, all taken", wants)
+        start = _gap(taken, size)
+        if start is None:
+            wants = "destroy_process_group for groups that are not needed any more"
+            refuse(HeapExhaustedError, "init_process_group", "group", f"{_ARENA} bytes of lanes, all taken", wants)
         self._taken.append((start, start + size))
-        return Lane(team, self.memory[start : start + size])
+        memory, scratch = self.memory[start : start + size].split([size // 4, size - size // 4])
+        scratch.zero_()
+        torch.cuda.synchronize()
+        lent["cuda", team.area_index, job.generation] = scratch.data_ptr(), scratch.numel()
+        known.clear()  # plans for an earlier team with this area
+        comm.allgather(None)  # nobody uses scratch memory that is not clear yet
+        return Lane(team, memory)
 
     def give_back(self, lane: Lane | None) -> None:
+        """While the team still has its area."""
         if lane is not None and self.memory is not None and self._generation == job.generation:
             start = lane.memory.data_ptr() - self.memory.data_ptr()
             self._taken = [each for each in self._taken if each[0] != start]
+            del lent["cuda", lane.team.area_index, job.generation]
 
 
 def _gap(taken: list[tuple[int, int]], size: int) -> int | None:

@@ -39,11 +39,11 @@ def device_context(team: Team | None, device: Device | None, scratch: Any = None
     heap = _heap(device)
     heap.enter()
     _say_where()
-    own = None if scratch is None else _given(heap, group, scratch)
+    own = areas.scratch(heap, group.area_index) if scratch is None else _given(heap, group, scratch)
     key = (heap.device, group.meeting.wires, own, ring.address)  # an area may have served another team before
     found = _made.get(key)
     if found is None or found.generation != encoded(job.generation):
-        found = _made[key] = _make(group, heap, *(own or areas.scratch(heap, group.area_index)))
+        found = _made[key] = _make(group, heap, *own)
     elif is_compiled_far(found):
         proxy.ready(heap)
     return found

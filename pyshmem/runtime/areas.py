@@ -3,6 +3,7 @@
 An area is named by its index and has the same offset on every PE. Teams that have no PE in common may use the same index.
 Each area comes with a part of the scratch memory that kernel collectives use: TEAM_WORLD has one half of it, and the other
 areas share the other half in equal parts. So it is with the staging memory, through which collectives pass private arrays.
+A team may have been lent larger scratch memory of the heap.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ class Pool:
 
 
 pool = Pool()
+lent: dict[tuple[str, int, int], tuple[int, int]] = {}  # scratch memory, by the heap's device, the area and the job
 wires: dict[int, Any] = {}  # what the native module knows of a team with a device context, by the address of its area
 
 
@@ -130,7 +132,8 @@ def area(index: int, heap: Heap = cpu) -> int:
 
 def scratch(heap: Heap, index: int) -> tuple[int, int]:
     """Return (address on this PE, bytes) of the scratch memory of an area."""
-    return _part(heap.system + AREAS_BYTES, heap.scratch_bytes, index)
+    own = lent.get((heap.device, index, job.generation))
+    return own or _part(heap.system + AREAS_BYTES, heap.scratch_bytes, index)
 
 
 def staging(heap: Heap, index: int) -> tuple[int, int]:
