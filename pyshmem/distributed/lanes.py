@@ -188,9 +188,11 @@ def reduce(lane: Lane | None, team: Team, target: Tensor, source: Tensor, op: An
     """``target`` may be ``source``."""
     if lane is None or not lane.takes(source):
         shmem.reduce(target, source, op, team=team)
+    elif enqueue(lane, "reduce", op, target, source):
+        pass
     elif _are_symmetric(target, source):
         shmem.reduce_on_stream(target, source, op, team=team)
-    elif not enqueue(lane, "reduce", op, target, source):
+    else:
         at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
         for first, some in lane.rounds(source.nbytes, 1):
             _copy(source, at, given + first, some)

@@ -85,11 +85,10 @@ DONE = Done()
 class Enqueued(dist.Work):
     """A call that is on a stream, and ends there. ``wait`` makes the current stream wait for it."""
 
-    def __init__(self, results: list[Any], stream: torch.cuda.Stream, used: list[Any]) -> None:
-        """used: what the call uses on another stream than that of its memory, and is kept until somebody waits."""
+    def __init__(self, results: list[Any], stream: torch.cuda.Stream, end: torch.cuda.Event, used: list[Any]) -> None:
+        """end: of the call.  used: what it uses, of another stream's memory, and is kept until somebody waits."""
         super().__init__()
-        self._results, self._stream, self._used = results, stream, used
-        self._event = stream.record_event()
+        self._results, self._stream, self._event, self._used = results, stream, end, used
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         torch.cuda.current_stream(self._stream.device).wait_event(self._event)
@@ -131,7 +130,7 @@ class Streams:
         self._last: torch.cuda.Stream | None = None  # of the last call
         self._raw = -1
         self._several = False  # whether calls were on several streams: the event then is the end of the last call
-        self._event = torch.cuda.Event()
+        self._event: torch.cuda.Event | None = None
         self._kept: deque[tuple[torch.cuda.Event, list[Any]]] = deque()
 
     def may_go_on(self) -> bool:
@@ -142,8 +141,8 @@ class Streams:
 
     def went_on(self) -> None:
         """A call has been enqueued on the stream of the last one."""
-        if self._several:
-            self._event.record(self._last)
+        if self._several and self._last is not None:
+            self._event = self._last.record_event()
 
     def perform(self, call: Callable[[], None], results: list[Any], used: Sequence[torch.Tensor], at_once: bool) -> Any:
         """Enqueue ``call`` and return its Work, whose wait makes the current stream wait."""
@@ -158,28 +157,36 @@ class Streams:
             self._follow(stream)
         if stream != now:
             stream.wait_stream(now)
-        with torch.cuda.stream(stream):
+            torch.cuda.set_stream(stream)
+        try:
             call()
+        finally:
+            if stream != now:
+                torch.cuda.set_stream(now)
+        if at_once:
+            if not captured:
+                self.went_on()
+            return DONE
+        end = stream.record_event()
         if not captured:
-            self.went_on()
-        return DONE if at_once else Enqueued(results, stream, self._keep(stream, used if stream != now else ()))
+            self._event = end
+        return Enqueued(results, stream, end, self._keep(end, used if stream != now else ()))
 
     def _follow(self, stream: torch.cuda.Stream) -> None:
         """Let ``stream`` wait for the last call, and be that of the next one."""
         if self._last is not None and self._last != stream:
             if not self._several:
-                self._event.record(self._last)
-                self._several = True
-            stream.wait_event(self._event)
+                self._event, self._several = self._last.record_event(), True
+            stream.wait_event(self._event)  # type: ignore[arg-type]
         self._last, self._raw = stream, stream.cuda_stream
 
-    def _keep(self, stream: torch.cuda.Stream, used: Sequence[torch.Tensor]) -> list[Any]:
-        """Keep tensors until ``stream`` has used them, or the program has waited: their memory is of another stream."""
+    def _keep(self, end: torch.cuda.Event, used: Sequence[torch.Tensor]) -> list[Any]:
+        """Keep tensors until the call has ended, or the program has waited: their memory is of another stream."""
         while self._kept and (not self._kept[0][1] or self._kept[0][0].query()):
             self._kept.popleft()
         kept: list[Any] = list(used)
         if kept:
-            self._kept.append((stream.record_event(), kept))
+            self._kept.append((end, kept))
         return kept
 
 
