@@ -346,4 +346,6 @@ MUTANTS = [
            "2 launch_pair private_arrays_that"),
     Mutant("groups-private-tensors-of-any-size-stay-where-they-are", "pyshmem/distributed/*.py",
            "return row.kind in (WORDS, SENT)", "return True", "2 launch_pair group_plans_a_small"),
+    Mutant("groups-calls-on-two-streams-in-no-order", "pyshmem/distributed/*.py", "stream.wait_event(self._event)", "pass",
+           "jobs group_streams another_stream_waits"),
 ]  # fmt: skip
