@@ -5,6 +5,8 @@ execution of the memory model has is an error, and so is a second result where t
 """
 
 import random
+import sys
+from pathlib import Path
 
 import litmus
 import pyshmem as shmem
@@ -12,6 +14,9 @@ import pyshmem.device as dev
 import torch
 import triton
 import triton.language as tl
+
+sys.path.append(str(Path(__file__).parents[1] / "pes"))
+import quick_interpreter
 
 TIMES, CODES = 16, ("put", "signal", "putsig", "fence", "quiet", "wait", "store", "read", "get")
 WORDS = {"x": 0, "y": 1, "f": 0, "g": 1}
@@ -90,6 +95,7 @@ def expected(program):
     return {(reads, tuple(last.get((pe, word), (0,))[-1] for pe in range(2) for word in "xy")) for reads, last in left}
 
 
+quick_interpreter.install()
 shmem.init()
 data = shmem.zeros(2 * TIMES, 2, dtype=torch.int64)
 flags = shmem.zeros(2 * TIMES, 2, dtype=torch.uint64)

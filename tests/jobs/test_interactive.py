@@ -35,30 +35,29 @@ x.item()
 """
 
 
-def test_lines_run_on_all_pes_and_errors_do_not_end_the_session(start, tmp_path):
-    (tmp_path / "lines").write_text(LINES)
+PRINTED = """import time; slept = set(); sleep = time.sleep; time.sleep = lambda s: slept.add(s) or sleep(s)
+{}print(max(slept, default=0) > 0.01)
+""".format("print('a', end=' '); print('line', me, flush=True); print('open', me, end='')\n" * 8)
+
+
+def test_lines_run_on_all_pes_and_a_prompt_follows_what_all_have_printed_and_errors_do_not_end_the_session(
+    start, tmp_path
+):
+    (tmp_path / "lines").write_text(PRINTED + LINES)
     with open(tmp_path / "lines") as lines:
         job = start(*PYSHMEMRUN, "-n", 2, "-i", stdin=lines)
     assert job.wait() == 0, job.errors
-    said = [line for line in re.sub(r"(>>> |\.\.\. )", "", job.output).splitlines() if line.startswith("[")]
+    shown = [sorted(each.splitlines()) for each in job.output.split(">>> ")[2:11]]
+    texts = [f"[{pe}] {what} {pe}" for pe in range(2) for what in ("a line", "open")]
+    assert shown == [texts] * 8 + [["[0] False", "[1] False"]]  # a prompt waits no longer than for all PEs
+    rest = ">>> ".join(job.output.split(">>> ")[11:])
+    said = [line for line in re.sub(r"(>>> |\.\.\. )", "", rest).splitlines() if line.startswith("[")]
     printed = [["11.0", "turn 0", "turn 1", "21.0"], ["10.0", "turn 0", "turn 1", "20.0"]]
     assert sorted(said) == sorted(f"[{pe}] {line}" for pe in range(2) for line in printed[pe])
     assert "[1] ZeroDivisionError: division by zero" in job.errors and "[0] ZeroDivisionError" not in job.errors
-    assert '[1]   File "<prompt 5>", line 1, in <module>\n[1]     if me == 1: 1 / 0\n' in job.errors
+    assert '[1]   File "<prompt 15>", line 1, in <module>\n[1]     if me == 1: 1 / 0\n' in job.errors
     assert all(f"[{pe}] pyshmem.OutOfRangeError: sum_reduce: PE {pe}: size" in job.errors for pe in range(2))
     assert "SyntaxError" in job.output
-
-
-def test_a_prompt_follows_what_all_pes_have_printed_and_waits_no_longer(start, tmp_path):
-    text = "import time; slept = set(); sleep = time.sleep; time.sleep = lambda s: slept.add(s) or sleep(s)\n"
-    text += "print('a', end=' '); print('line', me, flush=True); print('open', me, end='')\n" * 8
-    (tmp_path / "lines").write_text(text + "print(max(slept, default=0) > 0.01)\n")
-    with open(tmp_path / "lines") as lines:
-        job = start(*PYSHMEMRUN, "-n", 2, "-i", stdin=lines)
-    assert job.wait() == 0, job.errors
-    shown = [sorted(each.splitlines()) for each in job.output.split(">>> ")[2:-1]]
-    lines = [f"[{pe}] {what} {pe}" for pe in range(2) for what in ("a line", "open")]
-    assert shown == [lines] * 8 + [["[0] False", "[1] False"]]
 
 
 class Interrupted(io.StringIO):
