@@ -100,7 +100,7 @@ def test_a_plan_of_too_many_words_or_of_none_is_refused():
     key = ask({}, x, x)
     for plan, counts in (
         (struct.pack("<7Q", *[driver.address] * 7), ()),
-        (struct.pack("<70Q", *[driver.address] * 70), (1,)),
+        (struct.pack("<134Q", *[driver.address] * 134), (1,)),
         ("x", ()),
     ):
         with pytest.raises(TypeError):

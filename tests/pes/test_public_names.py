@@ -37,6 +37,8 @@ OURS = {
     "is_symmetric",
     "reduce",
     "device_context",
+    "grid",
+    "jit",
     "launch",
     "partitioned",
     "trace",
