@@ -110,14 +110,14 @@ def _by_torch(
     gradient: torch.Tensor, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
     causal: bool, scale: float,
 ) -> Arrays:  # fmt: skip
-    """Return the gradients of q, k and v, (batch, heads, tokens, dim), by the kernel whose forward with_sums calls."""
+    """Return the gradients of q, k and v, (batch, heads, tokens, dim), from sums that any of torch's kernels has made."""
     aten: Any = torch.ops.aten
     given, lengths = (gradient, q, k, v, out), (q.shape[2], k.shape[2])
     if not q.is_cuda:
         back = aten._scaled_dot_product_flash_attention_for_cpu_backward
         return back(*given, sums, 0.0, causal, scale=scale)  # type: ignore[no-any-return]
     seed = _seed(q.device)
-    if torch.version.hip:
+    if torch.version.hip or 1 in lengths:  # cuDNN 9 refuses a single query and key
         back, whole = aten._scaled_dot_product_flash_attention_backward, (None, None, *lengths, 0.0, causal)
         return back(*given, sums, *whole, seed, seed, scale=scale)  # type: ignore[no-any-return]
     back, whole = aten._scaled_dot_product_cudnn_attention_backward, (None, None, None, *lengths, 0.0, causal)
