@@ -179,7 +179,16 @@ class Plan:
         self.problem = problem = Problem(team, room, capacity=capacity, **wanted)
         self.schedule, self.team, self.generation = schedule_of(schedule, problem), team, job.generation
         self._step = SCHEDULES[self.schedule](problem, faults.words())
-        self.space = self._step.space
+        self.space, n = self._step.space, team.size
+        self._arrays = [  # those of a dispatch: rows, scales if there are some, counts, offsets, and the routing's
+            partial(torch.empty, shape, dtype=dtype, device=device())
+            for shape, dtype in (
+                ((capacity, problem.hidden), problem.kind),
+                *([((capacity, *problem.scales), torch.float32)] if problem.scales is not None else []),
+                ((problem.local,), torch.int32), ((problem.local + 1,), torch.int32),
+                ((n * room, problem.top), torch.int32), ((n * room, problem.top), problem.wide), ((room, n), torch.int32),
+            )
+        ]  # fmt: skip
         self._dispatched = InTurn(lambda parity: self.results())
         self._combined = InTurn(lambda parity: new(problem.dtype, problem.room, problem.hidden))
 
@@ -252,20 +261,11 @@ class Plan:
 
     def results(self) -> tuple[Any, ...]:
         """Return new arrays for rows, counts, offsets, and the routing."""
-        problem = self.problem
-        senders, each = problem.team.size * problem.room, problem.top
-        routing = Routing(
-            new(torch.int32, senders, each), new(problem.wide, senders, each),
-            new(torch.int32, problem.room, problem.team.size),
-        )  # fmt: skip
-        rows = new(problem.kind, problem.capacity, problem.hidden)
-        if problem.scales is not None:
-            rows = Scaled(rows.view(KIND), new(torch.float32, problem.capacity, *problem.scales))
-        numbers = [new(torch.int32, problem.local + more) for more in (0, 1)]
-        if not problem.room:  # no kernel counts
-            for each in numbers:
-                each.zero_()
-        return rows, *numbers, routing
+        rows, *scales, counts, offsets, places, factors, hits = [make() for make in self._arrays]
+        if not self.problem.room:  # no kernel counts
+            counts.zero_()
+            offsets.zero_()
+        return Scaled(rows.view(KIND), *scales) if scales else rows, counts, offsets, Routing(places, factors, hits)
 
 
 def _bits(rows: torch.Tensor | Scaled) -> tuple[torch.Tensor, torch.Tensor | None]:
