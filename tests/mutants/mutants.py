@@ -185,7 +185,7 @@ MUTANTS = [
            "total += value\n            transport.store_block(ctx, dest, lane, total, pe, count, whole)", "2 device_collectives scans_sum_up"),
     Mutant("device-tiles-of-the-first-place", _DEVICE, "(n - 1) + my_place(part, dim))", "(n - 1))",
            "2 device_grids made_once"),
-    Mutant("device-calls-never-name-a-context", _DEVICE, "and not _has_context(node)", "", "2 device_grids names_another"),
+    Mutant("device-calls-never-name-a-context", _DEVICE, "and not _has_context(node)", "", "2 device_grids name_another"),
     Mutant("device-owner-of-elements-not-blocks", _DEVICE, "turn = i // block", "turn = i", "2 device_partitioned are_the_layouts"),
     Mutant("device-tile-beyond-its-tensor", _DEVICE, "return (first[0] + tl.arange(0, BM)[:, None] < part.rows)",
            "return (first[0] + tl.arange(0, BM)[:, None] <= part.rows)", "2 device_partitioned 0_outside"),
