@@ -28,13 +28,13 @@ def barrier(name: str, call: Call) -> Call:
     def recorded(*arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(*arguments, **options)
-        key = _key((*arguments, *options.values())[0]) if arguments or options else None
+        key = key_of((*arguments, *options.values())[0]) if arguments or options else None
         return whole(way, name, partial(call, *arguments, **options) if key else call, key)
 
     return recorded
 
 
-def _key(team: Any) -> tuple[int, int, int] | None:
+def key_of(team: Any) -> tuple[int, int, int] | None:
     return team_key(team) if getattr(team, "size", 0) else team_key(None)
 
 
@@ -162,7 +162,7 @@ def method(way: str, owner: str) -> Callable[[str, Call], Call]:
         def recorded(self: Any, *arguments: Any, **options: Any) -> Any:
             if recorder.idle:
                 return call(self, *arguments, **options)
-            key = _key(self if owner == "Team" else getattr(self, "team", None))
+            key = key_of(self if owner == "Team" else getattr(self, "team", None))
             return whole(way, f"{owner}.{name}", partial(call, self, *arguments, **options), key)
 
         return recorded

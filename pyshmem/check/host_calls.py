@@ -306,20 +306,36 @@ def on_stream(name: str, call: Call) -> Call:
         return quiet(plain, call)
     if plain == "put":
         return put(plain, lambda target, source, pe, size, ctx: call(target, source, pe, size))
-    if plain == "put_signal":
-        return put_signal(plain, lambda *given: call(*given[:-1]))
-    if plain == "signal_wait_until":
-        waits = wait(plain, call)
-        return lambda signal, cmp, value, engine="kernel": waits(signal, cmp, value)
-    signals = {sigop: signal_update(f"signal_{sigop.name.lower()}", _with_sigop(call, sigop)) for sigop in SIGNAL}
-    return lambda signal, value, sigop, pe, engine="kernel": signals[sigop](signal, value, pe)
+    made = {"put_signal": _put_signal_on_stream, "signal_wait_until": _wait_on_stream, "signal": _signal_on_stream}[
+        plain
+    ]
+    return made(plain, call)
 
 
-def _with_sigop(call: Call, sigop: Any) -> Call:
-    def update(signal: Any, value: Any, pe: int, ctx: Any) -> Any:
-        return call(signal, value, sigop, pe)
+def _put_signal_on_stream(name: str, call: Call) -> Call:
+    def recorded(*given: Any, **options: Any) -> Any:
+        engine = {"engine": options.pop("engine")} if "engine" in options else {"engine": given[7]} if given[7:] else {}
+        put_signal(name, lambda *plain: call(*plain[:-1], **engine))(*given[:7], **options)
 
-    return update
+    return recorded
+
+
+def _wait_on_stream(name: str, call: Call) -> Call:
+    def recorded(signal: Any, cmp: Any, value: Any, *engine: Any, **named: Any) -> Any:
+        wait(name, lambda *given: call(*given, *engine, **named))(signal, cmp, value)
+
+    return recorded
+
+
+def _signal_on_stream(name: str, call: Call) -> Call:
+    def recorded(signal: Any, value: Any, sigop: Any, pe: Any, *engine: Any, **named: Any) -> Any:
+        operator = "signal_add" if sigop == SIGNAL.ADD else "signal_set"
+        update = signal_update(
+            operator, lambda signal, value, pe, ctx: call(signal, value, sigop, pe, *engine, **named)
+        )
+        update(signal, value, pe)
+
+    return recorded
 
 
 # ---- order ----

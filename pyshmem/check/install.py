@@ -8,8 +8,9 @@ from typing import Any
 
 from pyshmem.check import collective_calls as collectives
 from pyshmem.check import host_calls as host
-from pyshmem.check.host_calls import team_key, whole
+from pyshmem.check.host_calls import whole
 from pyshmem.check.recording import recorder
+from pyshmem.check.trace import now
 
 _COLLECTIVES = ("broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce")
 _ALLOCATIONS = ("empty", "zeros", "ones", "full", "array", "as_symmetric", "arange", "linspace", "rand", "randn", "randint",
@@ -90,14 +91,15 @@ def _partitioned(call: Any) -> Any:
 
 
 def _launch(call: Any) -> Any:
-    """shmem.launch is a sync; the kernel that it starts is seen by itself."""
+    """shmem.launch is a sync, which has ended when its kernel starts; the kernel is seen by itself."""
 
     def recorded(*arguments: Any, **options: Any) -> Any:
-        if not recorder.idle:
-            grids = getattr(arguments[1], "team", None) if len(arguments) > 1 else None
-            key = team_key(options.get("team") or grids)
-            whole("sync", "launch", lambda: None, key)
-        return call(*arguments, **options)
+        grids = getattr(arguments[1], "team", None) if len(arguments) > 1 else None
+        recorder.launch = now(), collectives.key_of(options.get("team") or grids)
+        try:
+            return call(*arguments, **options)
+        finally:
+            recorder.launch = None
 
     return recorded
 

@@ -47,6 +47,9 @@ def _kernel(call: Call) -> Call:
     def recorded(self: Any, *arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(self, *arguments, **options)
+        if recorder.launch is not None:
+            (time, key), recorder.launch = recorder.launch, None
+            recorder.write(time, "met", key, "launch", (), "sync", -1, [], now(), [])
         _running.append(self.fn.__name__)
         recorder.depth.kernels += 1
         try:
