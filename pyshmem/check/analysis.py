@@ -294,6 +294,7 @@ class Analysis:
         agent = self.now[pe]
         for space, *span in reads:
             self._touch(self._op(agent, READ, site, name), agent, space, tuple(span))
+        self.waiting.pop(agent, None)  # a wait that has given up
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
         self.entered[key, turn].append((pe, self._arrive(agent, way), (site, name, signature)))

@@ -67,6 +67,13 @@ def test_what_another_thread_does_while_a_kernel_runs_is_the_hosts(kind, races):
     assert len(list(Analysis([records]).run())) == races
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_wait_that_gives_up_is_reported_if_the_program_does_not_go_on(goes_on):
+    records = [(0, "init", 0, 0, 1), (1, "waits", 0, "wait_until", [(64, 8, False, 0, 1)])]
+    records += [(2, "met", 0, (0, 1, 1), "barrier_all", (), "barrier", -1, [], 3, [])] if goes_on else []
+    assert len(list(Analysis([records]).run())) == (not goes_on)
+
+
 SPANS = [(0, 64), (8, 24), (0, 4, 16, 4), (4, 8, 16, 3), (0, 100), (60, 61), (2, 6, 8, 8), (0, 16, 8, 4)]
 
 
