@@ -205,10 +205,11 @@ def test_a_slot_with_a_reply_is_not_free_before_the_kernel_has_read_it(kernel):
 
 
 def fill_ring(kernel):
-    """A put of 7 into each of as many words as the ring has slots."""
-    for number in range(SLOTS):
-        ticket = kernel.take()
-        kernel.write(ticket, far.PUT, 8 * number, payload=struct.pack("=Q", 7))
+    """A put of 7 into each of as many words as the ring has slots. None can be sent before the first is ready, the last."""
+    tickets = [kernel.take() for _ in range(SLOTS)]
+    for ticket in tickets:
+        kernel.write(ticket, far.PUT, 8 * ticket, payload=struct.pack("=Q", 7))
+    for ticket in reversed(tickets):
         kernel.ready(ticket)
 
 
