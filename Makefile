@@ -128,7 +128,7 @@ test-c-suites: $(VENV)/.installed
 
 # what the checker is silent about, on 2 and 3 PEs and on 2; PES_TESTS in place of these. It takes up to 20 times as long.
 CHECKED := activations address_tables addresses amo_nbi c_names c_names_heap c_names_teams c_names_types collectives contexts device_nbi \
-	device_ordering locks memory ordering partitioned signal strided_blocks teams uneven_on_stream wait wait_vector
+	device_ordering locks memory ordering partitioned signal strided_blocks teams threads uneven_on_stream wait wait_vector
 CHECKED_2 := arrays chapter_programs copies_on_stream device_collectives device_tiles registration
 GIVEN = $(if $(filter-out file,$(origin PES_TESTS)),$(PES_TESTS))
 CHECK = $(BIN)/pyshmemrun --check=all -n $(1) -m pytest -q $(patsubst %,tests/pes/%,$(or $(GIVEN),$(patsubst %,test_%.py,$(2))))

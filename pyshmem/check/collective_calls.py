@@ -34,7 +34,7 @@ def barrier(name: str, call: Call) -> Call:
     return recorded
 
 
-def key_of(team: Any) -> tuple[int, int, int] | None:
+def key_of(team: Any) -> tuple[int, ...]:
     return team_key(team) if getattr(team, "size", 0) else team_key(None)
 
 

@@ -395,10 +395,11 @@ def lock(name: str, call: Call) -> Call:
     return recorded
 
 
-def team_key(team: Any) -> tuple[int, int, int]:
+def team_key(team: Any) -> tuple[int, ...]:
+    """The PEs of a team, and which of the teams of these PEs it is: threads use several at once."""
     if team is None or team is TEAM_WORLD:
         return 0, 1, int(job.n_pes)
-    return int(team.start), int(team.stride), int(team.size)
+    return int(team.start), int(team.stride), int(team.size), int(team.area_index)
 
 
 def whole(way: str, name: str, call: Call, key: Any = None, signature: tuple[Any, ...] = (), reads: Sequence[Range] = (),

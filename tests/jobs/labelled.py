@@ -6,6 +6,7 @@ et al., 2023); the programs are our own.
 
 import pathlib
 import time
+from threading import Thread  # noqa: F401, for a row
 from typing import NamedTuple
 
 import pyshmem as shmem  # before triton

@@ -96,11 +96,11 @@ def test_atomics_of_all_threads_of_all_pes_add_up(teams, npes):
     counters = shmem.zeros(npes, dtype=torch.int64)
 
     def body(which):
-        landing = torch.zeros(1, dtype=torch.int64, device=here())
-        for _ in range(60):
+        landing = torch.zeros(60, npes, dtype=torch.int64, device=here())
+        for turn in range(60):
             for pe in range(npes):
                 shmem.atomic_inc(counters[pe : pe + 1], pe)
-                shmem.atomic_fetch_add_nbi(landing, counters[pe : pe + 1], 1, pe)
+                shmem.atomic_fetch_add_nbi(landing[turn, pe : pe + 1], counters[pe : pe + 1], 1, pe)
 
     in_threads(body)
     shmem.barrier_all()
