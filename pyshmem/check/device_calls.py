@@ -13,6 +13,7 @@ from pyshmem.check.recording import Range, hidden, recorder
 from pyshmem.check.trace import now
 from pyshmem.device.arch.fields import decoded
 from pyshmem.device.arch.interpreter.values import item_bytes, memory, number
+from pyshmem.runtime.errors import ShmemError, WaitTimeoutError
 
 Call = Callable[..., Any]
 Given = dict[str, Any]
@@ -154,7 +155,12 @@ def _wait(name: str, given: Given, call: Call, time: int) -> Any:
     blocks = not name.startswith("test")
     if blocks and rows:
         recorder.write(now(), "waits", name, rows)
-    found = call()
+    try:
+        found = call()
+    except ShmemError as error:
+        if blocks and not isinstance(error, WaitTimeoutError):  # it was refused, and waits no longer
+            recorder.write(now(), "wait", [], name)
+        raise
     if "_any" in name:
         size = item_bytes(pointer)
         start = _there(pointer, 0)[0]
@@ -178,7 +184,7 @@ def _rows(pointer: Any, given: Given) -> list[tuple[int, int, bool, int, int]]:
     size, start = item_bytes(pointer), _there(pointer, 0)[0]
     signed = "uint" not in str(pointer.dtype.element_ty)
     code = int(number(given["cmp"]))
-    count = int(number(given["nelems"])) if "nelems" in given else 1
+    count = max(int(number(given["nelems"])), 0) if "nelems" in given else 1
     value = given.get("value", given.get("values", given.get("cmp_values")))
     values = (
         _numbers(value, count)
