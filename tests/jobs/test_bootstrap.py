@@ -319,7 +319,7 @@ calls |= {f"{op}_lock": (x,) for op in ("set", "test", "clear")}
 calls |= {f"{kind}_{how}_vector": (x, "==", [0]) for kind in ("wait_until", "test") for how in ("all", "any", "some")}
 calls |= {f"{kind}_{how}": (x, "==", 0) for kind in ("wait_until", "test") for how in ("all", "any", "some")}
 legal = {"init", "init_thread", "query_initialized", "info_get_name", "info_get_version"}
-legal |= {"is_symmetric", "pcontrol"}
+legal |= {"is_symmetric", "pcontrol", "jit", "grid"}
 routines = {name for name in shmem.__all__ if callable(getattr(shmem, name)) and name[0].islower()}
 assert routines == set(calls) | legal, routines ^ (set(calls) | legal)
 world, ctx = shmem.TEAM_WORLD, shmem.CTX_DEFAULT

@@ -228,7 +228,7 @@ def test_a_prepared_launch_takes_negative_words_and_returns_the_drivers_code(dri
 
 def test_a_prepared_launch_refuses_what_is_none(driver):
     plan = struct.pack("<8Q", driver.address, 11, 1, 1, 1, 32, 0, False)
-    for wrong in [(), (plan,), (plan[:-8], 0), ("x", 0), (plan, "x"), (plan, 0, *range(65))]:
+    for wrong in [(), (plan,), (plan[:-8], 0), ("x", 0), (plan, "x"), (plan, 0, *range(129))]:
         with pytest.raises(TypeError):
             _native.launch_prepared(*wrong)
     assert not driver.calls
