@@ -306,10 +306,8 @@ def on_stream(name: str, call: Call) -> Call:
         return quiet(plain, call)
     if plain == "put":
         return put(plain, lambda target, source, pe, size, ctx: call(target, source, pe, size))
-    made = {"put_signal": _put_signal_on_stream, "signal_wait_until": _wait_on_stream, "signal": _signal_on_stream}[
-        plain
-    ]
-    return made(plain, call)
+    made = {"put_signal": _put_signal_on_stream, "signal_wait_until": _wait_on_stream, "signal": _signal_on_stream}
+    return made[plain](plain, call)
 
 
 def _put_signal_on_stream(name: str, call: Call) -> Call:

@@ -29,10 +29,8 @@ from pyshmem.transport.routes import streams
 from pyshmem.transport.teams.operators import OPERATORS
 
 _ARENA = 192 << 20  # bytes of all lanes and the scratch memory of their teams
-_MOST, _LEAST = (
-    64 << 20,
-    1 << 20,
-)  # bytes of one: a quarter is the lane, and kernels with larger scratch memory are faster
+# bytes of one, of which a quarter is the lane: kernels with larger scratch memory are faster
+_MOST, _LEAST = 64 << 20, 1 << 20
 _ALIGNED = 64
 _RECORDED = shmem.reduce_on_stream is not on_stream.reduce_on_stream  # a checker or a timeline sees the public calls
 

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Iterator
 from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
 
-from pyshmem.timelines.events import ADD, BEFORE, ON_GPU, SET, WAITS, WORD, Event
+from pyshmem.timelines.events import ADD, BEFORE, LAST, ON_GPU, SET, WAITS, WORD, Event
 
 _HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.runtime.comparisons
-_LAST = 1 << 62
 Word = tuple[int, bool, int]  # the PE, whether on its GPU, the place
 
 
@@ -36,7 +35,7 @@ class History(NamedTuple):
 
     def under_way(self, begin: int, end: int, step: int = 1) -> Iterator[Write | Event]:
         """What was, or may have been, under way at some time from begin to end. step: -1 gives the last one first."""
-        unfinished = bisect_left(self.times, _LAST)
+        unfinished = bisect_left(self.times, LAST)
         past = bisect_right(self.times, end + self.longest, 0, unfinished)
         places = range(bisect_left(self.times, begin, 0, past), past), range(unfinished, len(self.times))
         for each in places[::step]:
@@ -77,10 +76,10 @@ _NOTHING = History([], [], 0)
 
 def _history(writes: list[Event], seen: list[Event]) -> History:
     """The writes of a word and what its owner saw, with the values of the word."""
-    rows = sorted([*((each.end or _LAST, 1, each) for each in writes), *((each.begin, 0, each) for each in seen)],
+    rows = sorted([*((each.ended, 1, each) for each in writes), *((each.begin, 0, each) for each in seen)],
                   key=lambda row: row[:2])  # fmt: skip
     times = [row[0] for row in rows]
-    unfinished = bisect_left(times, _LAST)
+    unfinished = bisect_left(times, LAST)
     value, early = 0, set()
     history = History([], [], max((each.end - each.begin for each in writes), default=0))
     for i, (time, is_write, event) in enumerate(rows):
@@ -111,11 +110,11 @@ def _holds(wait: Event, value: int) -> bool:
 
 
 def _ending(wait: Event, history: History, slack: int) -> Event | None:
-    until = (wait.end or _LAST) + slack
+    until = wait.ended + slack
     if not _holds(wait, wait.before):
         for each in history.under_way(wait.begin - slack, until):
             if isinstance(each, Write) and each.event.begin <= until:
-                ended = each.event.end or _LAST
+                ended = each.event.ended
                 if ended + slack >= wait.begin and _holds(wait, each.leaves):
                     return each.event
         return None
@@ -126,7 +125,7 @@ def _ending(wait: Event, history: History, slack: int) -> Event | None:
                 break
         elif each.event.begin <= wait.begin + slack:
             if not _holds(wait, each.leaves):
-                if found or (each.event.end or _LAST) <= wait.begin:
+                if found or each.event.ended <= wait.begin:
                     break
                 continue  # not in effect yet
             found = each.event
@@ -139,9 +138,9 @@ def _ending_of_many(wait: Event, histories: list[History], slack: int) -> Event 
     """The write that ended a wait for several words, if one came while it waited: of all words the last one needed."""
     ends = []
     for history in histories:
-        for each in history.under_way(wait.begin - slack, (wait.end or _LAST) + slack):
-            if isinstance(each, Write) and each.event.begin <= (wait.end or _LAST) + slack:
-                ended = each.event.end or _LAST
+        for each in history.under_way(wait.begin - slack, wait.ended + slack):
+            if isinstance(each, Write) and each.event.begin <= wait.ended + slack:
+                ended = each.event.ended
                 if ended + slack >= wait.begin and _holds(wait, each.leaves):
                     ends.append((ended, each.event))
                     break

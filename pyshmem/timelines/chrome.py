@@ -32,7 +32,6 @@ from pyshmem.timelines.events import (
 from pyshmem.timelines.tracks import named, placed
 from pyshmem.version import __version__
 
-_LAST = 1 << 62
 _BATCH = 512  # events that are written at once, and that a full disk costs
 _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
           ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
@@ -56,7 +55,7 @@ def kind(event: Event) -> str:
 
 def write(path: Path, parts: Sequence[Part]) -> bool:
     """Write the events of ``parts`` to ``path``. Return False if there was space for the first ones only."""
-    every = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -(each.end or _LAST)))
+    every = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -each.ended))
     start = every[0].begin if every else 0
     slack = max((part.error or 0 for part in parts), default=0)
     head = {"displayTimeUnit": "ns", "metadata": _metadata(parts, every)}

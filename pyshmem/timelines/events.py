@@ -16,6 +16,7 @@ NONE, SET, ADD, MEET, SPAN = range(5)
 WAITS = 16  # and the number of the comparison
 FAR, FAILED, ON_GPU, WORD, BEFORE = 1, 2, 4, 8, 16
 HOST, KERNELS, MULTIPROCESSORS = 0, 1, 2  # tracks; of compiled kernels one for each multiprocessor, from the last on
+LAST = 1 << 62  # after all times
 _HEAD = struct.Struct("<2Q")
 _EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
 _FIRST = 4096
@@ -57,6 +58,11 @@ class Event(NamedTuple):
     op: int
     flags: int
     track: int
+
+    @property
+    def ended(self) -> int:
+        """The end, or LAST if the PE never came back."""
+        return self.end or LAST
 
 
 class Part:

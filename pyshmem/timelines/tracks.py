@@ -13,7 +13,6 @@ from pyshmem.timelines.events import KERNELS, MULTIPROCESSORS, Event
 
 OF_GPU = 1 << 24  # tracks of multiprocessors are numbered from here on, those of threads below
 _LANES = 64  # of a multiprocessor
-_LAST = 1 << 62
 
 
 class _Lane:
@@ -32,7 +31,7 @@ def placed(events: Iterable[Event]) -> dict[int, int]:
         if event.track < MULTIPROCESSORS:
             found[id(event)] = event.thread * 4 + event.track
             continue
-        every, end = lanes[event.pe, event.track], event.end or _LAST
+        every, end = lanes[event.pe, event.track], event.ended
         lane = next((each for each in every if each.program == event.thread and each.takes(event, end)), None)
         lane = lane or next((each for each in every if each.takes(event, end)), None)
         if lane is None:

@@ -68,9 +68,8 @@ def _moves(old: Layout, giver: int, new: Layout, reader: int, named: int) -> Ite
 def _pieces(old: Cut, giver: int, new: Cut, reader: int) -> tuple[tuple[int, Indices, Indices], ...]:
     """(how many, where in the giver's part, where in the reader's) of the indices that both have in one dimension.
 
-    How many: of runs, or of indices where there is one run or a list.
-
-    Runs of equal length at equal distances in both parts are one piece, which a copy of a view moves; lists need two copies.
+    How many counts runs for Runs, and indices otherwise. Runs of equal length at equal distances in both parts are one
+    piece, which a copy of a view moves; lists need two copies.
     """
     indices = old.indices(giver)
     source = np.flatnonzero(indices // new.block % new.n_pes == reader)

@@ -34,7 +34,7 @@ class Plan:
         self.problem, self.team, self.generation = problem, problem.team, job.generation
         self.slots = Slots(problem, back=True)
         self.space, self.exchange, me = self.slots.space, Exchange(self.slots), problem.me
-        self.parts = [part_of(problem, me, pe) for pe in self.exchange.peers]
+        self.own, *self.parts = (part_of(problem, me, pe) for pe in (me, *self.exchange.peers))
         self.coming = [part_of(problem, pe, me) for pe in self.exchange.peers]  # what peers see of this PE's keys
 
     def __call__(self, gradient: torch.Tensor, *saved: torch.Tensor) -> Arrays:
@@ -45,8 +45,7 @@ class Plan:
         if self.exchange.peers:
             self.exchange.send(k, v)
         queries = gradient, q, out, sums
-        own = part_of(self.problem, self.problem.me, self.problem.me)
-        found = self._of_part(own, queries, k, v) if own.used else tuple(map(torch.empty_like, (q, k, v)))
+        found = self._of_part(self.own, queries, k, v) if self.own.used else tuple(map(torch.empty_like, (q, k, v)))
         if self.exchange.peers:
             found = self._of_peers(found, queries)
         return tuple(each.to(q.dtype) for each in found)

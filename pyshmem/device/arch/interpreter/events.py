@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import triton.language as tl
@@ -31,11 +32,23 @@ class Recording:
 recording = Recording()
 
 
+def if_recorded(begin: Callable[..., int]) -> Callable[..., int]:
+    """Return ``begin`` as a function that does nothing, and returns -1, where no timeline is recorded."""
+
+    @wraps(begin)
+    def begun(*arguments: Any) -> int:
+        return -1 if recording.number_of is None else begin(*arguments)
+
+    return begun
+
+
+@if_recorded
 def begin_call(ctx: Any, routine: str, pe: Any = None, data: Any = None, nelems: Any = 1) -> int:
     """Begin the event of a call, with the bytes of ``nelems`` elements of data: a pointer, a tile or a block of pointers."""
     return _begin(ctx, f"dev.{routine}", 0, pe, data, nelems)
 
 
+@if_recorded
 def begin_write(ctx: Any, routine: str, op: str, word: Any, value: Any, pe: Any, data: Any, nelems: Any) -> int:
     """Begin the event of a call that writes a word: op is "set" or "add". A block of words is not named."""
     kind = kind_of_write(op, word)
@@ -44,19 +57,20 @@ def begin_write(ctx: Any, routine: str, op: str, word: Any, value: Any, pe: Any,
     return _begin(ctx, f"dev.{routine}", kind, pe, data, nelems, _offset(word), value)
 
 
+@if_recorded
 def begin_wait(ctx: Any, routine: str, argument: str, word: Any, cmp: Any, value: Any) -> int:
     """Begin the event of a wait for one word, with what the word is now. Errors: those of wait."""
-    if recording.number_of is None:
-        return -1
     kind = kind_of("wait", check_waited(routine, argument, word, cmp)[1])
     return _begin(ctx, f"dev.{routine}", kind, None, word, 1, _offset(word), value, int(memory(word, 1)[0]))
 
 
+@if_recorded
 def begin_waits(ctx: Any, routine: str, words: Any, nelems: Any, cmp: Any, value: Any) -> int:
     """Begin the event of a wait for several words, all by one value."""
     return _begin(ctx, f"dev.{routine}", kind_of("waits", number(cmp)), None, words, nelems, _offset(words), value)
 
 
+@if_recorded
 def begin_meeting(ctx: Any, routine: str, data: Any = None, nelems: Any = 1) -> int:
     """Begin the event of a call that all PEs of the team make."""
     start, step, n_pes = (int(decoded(number(each))) for each in (ctx.start, ctx.step, ctx.n_pes))
@@ -68,7 +82,7 @@ def begin_meeting(ctx: Any, routine: str, data: Any = None, nelems: Any = 1) -> 
 def begin_span(ctx: Any, name: str) -> int:
     """Begin a span of the program's own. Errors: ArgumentError for a wrong name."""
     text_of(name)
-    return _begin(ctx, name, kind_of("span", 0))
+    return -1 if recording.number_of is None else _begin(ctx, name, kind_of("span", 0))
 
 
 def end_event(ctx: Any, event: int) -> None:
@@ -90,8 +104,6 @@ def _offset(word: Any) -> int:
 
 def _begin(ctx: Any, name: str, kind: int, pe: Any = None, data: Any = None, nelems: Any = 1,
            place: int = 0, value: Any = 0, before: int = 0) -> int:  # fmt: skip
-    if recording.number_of is None:
-        return -1
     to, flags = -1, kind >> 8 & ~_ON_GPU
     if pe is not None and array(pe).size == 1:
         to = int(decoded(number(ctx.start)) + number(pe) * decoded(number(ctx.step)))
