@@ -5,6 +5,8 @@ Only fetching operations have a form with _nbi, which stores the old value to me
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton.language as tl
 
 from pyshmem.device import arch, transport
@@ -28,7 +30,11 @@ VALUE = "value: a number or a block that broadcasts against the pointers.  "
 MASK = "mask: lanes where it is false do nothing."
 COND = "cond, value: numbers, or blocks that broadcast against the pointers. There is no mask."
 FETCH = "fetch: pointers to the same type, in any memory here; they hold the old values after quiet.\n"
-NUMBERS, INTEGERS = "integers or floats", "integers"
+NO_SPEC = "none; the specification has no such operation"
+ATOMIC, BITWISE = (
+    partial(documented, AMO, types=types, operands=VALUE + MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_{NAME}")
+    for types in ("integers or floats", "integers")
+)
 
 
 @jit
@@ -44,185 +50,105 @@ def modify(
     return found
 
 
-@documented(
-    AMO, what="Write ``value``.", types=NUMBERS, operands=VALUE + MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_SET"
-)
+@ATOMIC("Write ``value``.")
 @jit
 def atomic_set(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_set", "swap", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Write ``value`` and return the old value.",
-    types=NUMBERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_SWAP",
-)
+@ATOMIC("Write ``value`` and return the old value.")
 @jit
 def atomic_swap(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_swap", "swap", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Add ``value`` and return the old value.",
-    types=NUMBERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_ADD",
-)
+@ATOMIC("Add ``value`` and return the old value.")
 @jit
 def atomic_fetch_add(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_add", "add", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO, what="Add ``value``.", types=NUMBERS, operands=VALUE + MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_ADD"
-)
+@ATOMIC("Add ``value``.")
 @jit
 def atomic_add(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_add", "add", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise and and return the old value.",
-    types=INTEGERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_AND",
-)
+@BITWISE("Combine the element with ``value`` by bitwise and and return the old value.")
 @jit
 def atomic_fetch_and(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_and", "and", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise and.",
-    types=INTEGERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_AND",
-)
+@BITWISE("Combine the element with ``value`` by bitwise and.")
 @jit
 def atomic_and(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_and", "and", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise or and return the old value.",
-    types=INTEGERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_OR",
-)
+@BITWISE("Combine the element with ``value`` by bitwise or and return the old value.")
 @jit
 def atomic_fetch_or(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_or", "or", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise or.",
-    types=INTEGERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_OR",
-)
+@BITWISE("Combine the element with ``value`` by bitwise or.")
 @jit
 def atomic_or(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_or", "or", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise exclusive or and return the old value.",
-    types=INTEGERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_XOR",
-)
+@BITWISE("Combine the element with ``value`` by bitwise exclusive or and return the old value.")
 @jit
 def atomic_fetch_xor(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_xor", "xor", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise exclusive or.",
-    types=INTEGERS,
-    operands=VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_XOR",
-)
+@BITWISE("Combine the element with ``value`` by bitwise exclusive or.")
 @jit
 def atomic_xor(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_xor", "xor", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what=("Write the lesser of ``value`` and the element (IEEE 754's totalOrder) and return the old value."),
-    types=NUMBERS,
-    operands=VALUE + MASK,
-    spec="none; the specification has no such operation",
-)
+@ATOMIC("Write the lesser of ``value`` and the element (IEEE 754's totalOrder) and return the old value.", spec=NO_SPEC)
 @jit
 def atomic_fetch_min(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_min", "min", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Write the lesser of ``value`` and the element. Floats are compared by IEEE 754's totalOrder.",
-    types=NUMBERS,
-    operands=VALUE + MASK,
-    spec="none; the specification has no such operation",
-)
+@ATOMIC("Write the lesser of ``value`` and the element. Floats are compared by IEEE 754's totalOrder.", spec=NO_SPEC)
 @jit
 def atomic_min(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_min", "min", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what=("Write the greater of ``value`` and the element (IEEE 754's totalOrder) and return the old value."),
-    types=NUMBERS,
-    operands=VALUE + MASK,
-    spec="none; the specification has no such operation",
+@ATOMIC(
+    "Write the greater of ``value`` and the element (IEEE 754's totalOrder) and return the old value.", spec=NO_SPEC
 )
 @jit
 def atomic_fetch_max(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_max", "max", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Write the greater of ``value`` and the element. Floats are compared by IEEE 754's totalOrder.",
-    types=NUMBERS,
-    operands=VALUE + MASK,
-    spec="none; the specification has no such operation",
-)
+@ATOMIC("Write the greater of ``value`` and the element. Floats are compared by IEEE 754's totalOrder.", spec=NO_SPEC)
 @jit
 def atomic_max(ctx, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_max", "max", pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Add 1 and return the old value.",
-    types=NUMBERS,
-    operands=MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_INC",
-)
+@ATOMIC("Add 1 and return the old value.", operands=MASK)
 @jit
 def atomic_fetch_inc(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return modify(ctx, "atomic_fetch_inc", "add", pointers, 1, pe, mask, sem, scope)
 
 
-@documented(AMO, what="Add 1.", types=NUMBERS, operands=MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_INC")
+@ATOMIC("Add 1.", operands=MASK)
 @jit
 def atomic_inc(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify(ctx, "atomic_inc", "add", pointers, 1, pe, mask, sem, scope)
 
 
-@documented(AMO, what="Return the element.", types=NUMBERS, operands=MASK, spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH")
+@ATOMIC("Return the element.", operands=MASK)
 @jit
 def atomic_fetch(ctx, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return fetch_element(ctx, "atomic_fetch", pointers, pe, mask, sem, scope)
@@ -240,13 +166,7 @@ def fetch_element(ctx, routine: tl.constexpr, pointers, pe, mask, sem: tl.conste
     return found.to(pointers.dtype.element_ty, bitcast=True)
 
 
-@documented(
-    AMO,
-    what="Write ``value`` where the element equals ``cond``, and return the old value.",
-    types=NUMBERS,
-    operands=COND,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_COMPARE_SWAP",
-)
+@ATOMIC("Write ``value`` where the element equals ``cond``, and return the old value.", operands=COND)
 @jit
 def atomic_compare_swap(ctx, pointers, cond, value, pe, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     return compare_swap(ctx, "atomic_compare_swap", pointers, cond, value, pe, sem, scope)
@@ -262,25 +182,15 @@ def compare_swap(ctx, routine: tl.constexpr, pointers, cond, value, pe, sem: tl.
     return found
 
 
-@documented(
-    AMO,
-    what="Store the element to ``fetch``.",
-    types=NUMBERS,
-    operands=FETCH + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_NBI",
-)
+@ATOMIC("Store the element to ``fetch``.", operands=FETCH + MASK)
 @jit
 def atomic_fetch_nbi(ctx, fetch, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     arch.check_fetch("atomic_fetch_nbi", fetch, pointers)
     tl.store(fetch, fetch_element(ctx, "atomic_fetch_nbi", pointers, pe, mask, sem, scope), mask=mask)
 
 
-@documented(
-    AMO,
-    what="Write ``value`` where the element equals ``cond``, and store the old value to ``fetch``.",
-    types=NUMBERS,
-    operands=FETCH + COND,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_COMPARE_SWAP_NBI",
+@ATOMIC(
+    "Write ``value`` where the element equals ``cond``, and store the old value to ``fetch``.", operands=FETCH + COND
 )
 @jit
 def atomic_compare_swap_nbi(
@@ -308,37 +218,19 @@ def modify_nbi(
     tl.store(fetch, modify(ctx, routine, op, pointers, value, pe, mask, sem, scope), mask=mask)
 
 
-@documented(
-    AMO,
-    what="Write ``value`` and store the old value to ``fetch``.",
-    types=NUMBERS,
-    operands=FETCH + VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_SWAP_NBI",
-)
+@ATOMIC("Write ``value`` and store the old value to ``fetch``.", operands=FETCH + VALUE + MASK)
 @jit
 def atomic_swap_nbi(ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify_nbi(ctx, "atomic_swap_nbi", "swap", fetch, pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Add 1 and store the old value to ``fetch``.",
-    types=NUMBERS,
-    operands=FETCH + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_INC_NBI",
-)
+@ATOMIC("Add 1 and store the old value to ``fetch``.", operands=FETCH + MASK)
 @jit
 def atomic_fetch_inc_nbi(ctx, fetch, pointers, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS):
     modify_nbi(ctx, "atomic_fetch_inc_nbi", "add", fetch, pointers, 1, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Add ``value`` and store the old value to ``fetch``.",
-    types=NUMBERS,
-    operands=FETCH + VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_ADD_NBI",
-)
+@ATOMIC("Add ``value`` and store the old value to ``fetch``.", operands=FETCH + VALUE + MASK)
 @jit
 def atomic_fetch_add_nbi(
     ctx, fetch, pointers, value, pe, mask=None, sem: tl.constexpr = ACQ_REL, scope: tl.constexpr = SYS
@@ -346,12 +238,9 @@ def atomic_fetch_add_nbi(
     modify_nbi(ctx, "atomic_fetch_add_nbi", "add", fetch, pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise and and store the old value to ``fetch``.",
-    types=INTEGERS,
+@BITWISE(
+    "Combine the element with ``value`` by bitwise and and store the old value to ``fetch``.",
     operands=FETCH + VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_AND_NBI",
 )
 @jit
 def atomic_fetch_and_nbi(
@@ -360,12 +249,9 @@ def atomic_fetch_and_nbi(
     modify_nbi(ctx, "atomic_fetch_and_nbi", "and", fetch, pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what="Combine the element with ``value`` by bitwise or and store the old value to ``fetch``.",
-    types=INTEGERS,
+@BITWISE(
+    "Combine the element with ``value`` by bitwise or and store the old value to ``fetch``.",
     operands=FETCH + VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_OR_NBI",
 )
 @jit
 def atomic_fetch_or_nbi(
@@ -374,12 +260,9 @@ def atomic_fetch_or_nbi(
     modify_nbi(ctx, "atomic_fetch_or_nbi", "or", fetch, pointers, value, pe, mask, sem, scope)
 
 
-@documented(
-    AMO,
-    what=("Combine the element with ``value`` by bitwise exclusive or and store the old value to ``fetch``."),
-    types=INTEGERS,
+@BITWISE(
+    "Combine the element with ``value`` by bitwise exclusive or and store the old value to ``fetch``.",
     operands=FETCH + VALUE + MASK,
-    spec="OpenSHMEM 1.6, 9.7 SHMEM_ATOMIC_FETCH_XOR_NBI",
 )
 @jit
 def atomic_fetch_xor_nbi(

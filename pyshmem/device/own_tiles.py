@@ -13,7 +13,7 @@ from pyshmem.device.templates import documented
 
 @documented(
     INDEX,
-    what=(
+    (
         "Return (row, col), the first indices of the tile that this program makes: of those that this PE owns, number "
         "tl.program_id(i) along dimension i, in the order of their indices."
     ),

@@ -88,7 +88,7 @@ class MeshPartition(NamedTuple):
 
 @documented(
     AT,
-    what=("Load the elements at ``rows``, ``cols`` of the whole tensor, a block of them, from their owners."),
+    "Load the elements at ``rows``, ``cols`` of the whole tensor, a block of them, from their owners.",
     operands="other: the value of lanes left out.\n",
     order="plain loads",
 )
@@ -102,7 +102,7 @@ def load_at(part, rows, cols=0, mask=None, other=None):
 
 @documented(
     AT,
-    what="Store ``value`` to the elements at ``rows``, ``cols`` of the whole tensor.",
+    "Store ``value`` to the elements at ``rows``, ``cols`` of the whole tensor.",
     operands="value: a number or a block, of a type that the elements hold.\n",
     order="plain stores",
 )
@@ -116,7 +116,7 @@ def store_at(part, rows, cols, value, mask=None):
 
 @documented(
     AT,
-    what=("Add ``value`` to the elements at ``rows``, ``cols`` of the whole tensor. locate serves other atomics."),
+    "Add ``value`` to the elements at ``rows``, ``cols`` of the whole tensor. locate serves other atomics.",
     operands=(
         "value: a number or a block, of a type that the elements, of 4 or 8 bytes, hold.  sem, "
         "scope: those of atomic_add.\n"
@@ -133,7 +133,7 @@ def atomic_add_at(part, rows, cols, value, mask=None, sem: tl.constexpr = ACQ_RE
 
 @documented(
     TILE,
-    what="Load the block of ``BM`` by ``BN`` elements from ``row``, ``col`` on; 0 outside the tensor.",
+    "Load the block of ``BM`` by ``BN`` elements from ``row``, ``col`` on; 0 outside the tensor.",
     operands=(
         "BM, BN: constants, powers of two. Or row and col are two tuples, of the first index and the extent of each "
         "dimension, as load_tile(part, (i, j, k), (8, 8, 16)).\nacross: a constant."
@@ -183,7 +183,7 @@ def load_moved(part, pointers, pe, mask):
 
 @documented(
     TILE,
-    what=("Store the block ``value`` to the elements from ``row``, ``col`` on; nothing outside the tensor."),
+    "Store the block ``value`` to the elements from ``row``, ``col`` on; nothing outside the tensor.",
     operands=(
         "value: a block of two dimensions, of a type that the elements hold. Or row is a tuple, of the first index of each "
         "dimension, and value follows it, as store_tile(part, (i, j, k), value).\nacross: a constant."
@@ -225,7 +225,7 @@ def store_apart(part, first, value):
 
 @documented(
     AT,
-    what=("Return (pointers, pe) of the elements, for any other call: atomic_or(part.ctx, pointers, 1, pe)."),
+    "Return (pointers, pe) of the elements, for any other call: atomic_or(part.ctx, pointers, 1, pe).",
     operands="",
     order="it accesses nothing by itself",
 )
@@ -238,7 +238,7 @@ def locate(part, rows, cols=0, mask=None):
 
 @documented(
     INDEX,
-    what=(
+    (
         "Return where ``index`` of a dimension is along the axis of the mesh that cuts it: the PE, if all PEs are one axis."
     ),
     operands="index: one integer or a block.  mask: lanes where it is false are not checked.\n" + DIM,
@@ -253,7 +253,7 @@ def owner(part, index, mask=None, dim: tl.constexpr = None):
 
 @documented(
     INDEX,
-    what="Return the number of ``index`` of a dimension among the indices of its owner.",
+    "Return the number of ``index`` of a dimension among the indices of its owner.",
     operands="index: one integer or a block.  mask: lanes where it is false are not checked.\n" + DIM,
 )
 @jit
@@ -266,7 +266,7 @@ def local_index(part, index, mask=None, dim: tl.constexpr = None):
 
 @documented(
     INDEX,
-    what="Return the index of a dimension that is ``number`` among those of the owner ``pe``.",
+    "Return the index of a dimension that is ``number`` among those of the owner ``pe``.",
     operands=(
         "number, pe: integers, one each or blocks; pe is an owner, as owner returns it.  mask: lanes where it is false are "
         "not checked.\n" + DIM
@@ -282,7 +282,7 @@ def global_index(part, number, pe, mask=None, dim: tl.constexpr = None):
 
 @documented(
     INDEX,
-    what="Return how many indices of a dimension the owner ``pe`` has.",
+    "Return how many indices of a dimension the owner ``pe`` has.",
     operands="pe: one integer or a block, as owner returns it.\n" + DIM,
 )
 @jit
@@ -296,7 +296,7 @@ def n_local(part, pe, dim: tl.constexpr = None):
 
 @documented(
     INDEX,
-    what="Return where this PE is along the axis of the mesh that cuts a dimension: the owner of its own indices.",
+    "Return where this PE is along the axis of the mesh that cuts a dimension: the owner of its own indices.",
     operands=DIM,
 )
 @jit

@@ -14,7 +14,7 @@ ctx: a device context.  pe, nelems: ints; pe counts in ctx's team.
 dest: one symmetric pointer, given as this PE's address.  source: one pointer to dest's dtype, in any memory.
 Order: {visible}.
 {refused}
-Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{NAME}.
 """
 GET = """Copy ``source[:nelems]`` on ``pe`` to ``dest`` here. All threads of the program make the call together.{returns}
 
@@ -22,7 +22,7 @@ ctx: a device context.  pe, nelems: ints; pe counts in ctx's team.
 dest: one pointer to source's dtype, in any memory.  source: one symmetric pointer, given as this PE's address.
 Order: the data was loaded after what an earlier wait, test, fence or quiet of this program has ordered, and no other.
 {refused}
-Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{NAME}.
 """
 STRIDED_PUT = """Copy {what} on ``pe``. All threads of the program make the call together; source is free on return.
 
@@ -31,7 +31,7 @@ dest: one symmetric pointer, given as this PE's address.  source: one pointer to
 dst, sst: ints, the elements from one start to the next in dest and in source: 1 or more, dst not below bsize.
 Order: {visible}.
 {refused}
-Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{NAME}.
 """
 STRIDED_GET = """Copy {what}. All threads of the program make the call together; dest holds the data on return.
 
@@ -40,7 +40,7 @@ dest: one pointer to source's dtype, in any memory.  source: one symmetric point
 dst, sst: ints, the elements from one start to the next in dest and in source: 1 or more, dst not below bsize.
 Order: the data was loaded after what an earlier wait, test, fence or quiet of this program has ordered, and no other.
 {refused}
-Spec: OpenSHMEM 1.6, 9.6 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.6 SHMEM_{NAME}.
 """
 
 
@@ -92,7 +92,7 @@ def store_for(ctx, routine: tl.constexpr, pointers, value, pe, mask):
     arch.end_event(ctx, event)
 
 
-@documented(PUT, returns="\nOn return source is free.", spec="PUT")
+@documented(PUT, returns="\nOn return source is free.")
 @jit
 def put(ctx, dest, source, nelems, pe):
     event = start_put(ctx, "put", dest, source, nelems, pe)
@@ -100,7 +100,7 @@ def put(ctx, dest, source, nelems, pe):
     arch.end_event(ctx, event)
 
 
-@documented(GET, returns="\nOn return dest holds the data.", spec="GET")
+@documented(GET, returns="\nOn return dest holds the data.")
 @jit
 def get(ctx, dest, source, nelems, pe):
     event = start_get(ctx, "get", dest, source, nelems, pe)
@@ -108,13 +108,13 @@ def get(ctx, dest, source, nelems, pe):
     arch.end_event(ctx, event)
 
 
-@documented(PUT, returns="\nsource must not change before a later quiet.", spec="PUT_NBI")
+@documented(PUT, returns="\nsource must not change before a later quiet.")
 @jit
 def put_nbi(ctx, dest, source, nelems, pe):
     arch.end_event(ctx, start_put(ctx, "put_nbi", dest, source, nelems, pe))
 
 
-@documented(GET, returns="\ndest holds the data after a later quiet.", spec="GET_NBI")
+@documented(GET, returns="\ndest holds the data after a later quiet.")
 @jit
 def get_nbi(ctx, dest, source, nelems, pe):
     arch.end_event(ctx, start_get(ctx, "get_nbi", dest, source, nelems, pe))
@@ -176,41 +176,26 @@ def g(ctx, source, pe):
     return found
 
 
-@documented(
-    STRIDED_PUT, what="``source[i * sst]`` to ``dest[i * dst]`` for i below nelems", counts="nelems", spec="IPUT"
-)
+@documented(STRIDED_PUT, "``source[i * sst]`` to ``dest[i * dst]`` for i below nelems", counts="nelems")
 @jit
 def iput(ctx, dest, source, dst, sst, nelems, pe):
     put_blocks(ctx, "iput", dest, source, dst, sst, 1, nelems, pe)
 
 
-@documented(
-    STRIDED_GET,
-    what="``source[i * sst]`` on ``pe`` to ``dest[i * dst]`` here for i below nelems",
-    counts="nelems",
-    spec="IGET",
-)
+@documented(STRIDED_GET, "``source[i * sst]`` on ``pe`` to ``dest[i * dst]`` here for i below nelems", counts="nelems")
 @jit
 def iget(ctx, dest, source, dst, sst, nelems, pe):
     get_blocks(ctx, "iget", dest, source, dst, sst, 1, nelems, pe)
 
 
-@documented(
-    STRIDED_PUT,
-    what="nblocks blocks of bsize elements of ``source`` to ``dest``",
-    counts="bsize, nblocks",
-    spec="IBPUT",
-)
+@documented(STRIDED_PUT, "nblocks blocks of bsize elements of ``source`` to ``dest``", counts="bsize, nblocks")
 @jit
 def ibput(ctx, dest, source, dst, sst, bsize, nblocks, pe):
     put_blocks(ctx, "ibput", dest, source, dst, sst, bsize, nblocks, pe)
 
 
 @documented(
-    STRIDED_GET,
-    what="nblocks blocks of bsize elements of ``source`` on ``pe`` to ``dest`` here",
-    counts="bsize, nblocks",
-    spec="IBGET",
+    STRIDED_GET, "nblocks blocks of bsize elements of ``source`` on ``pe`` to ``dest`` here", counts="bsize, nblocks"
 )
 @jit
 def ibget(ctx, dest, source, dst, sst, bsize, nblocks, pe):

@@ -21,7 +21,7 @@ sig_addr: one symmetric pointer to uint64, outside dest[:nelems].  signal: an in
 Order: a PE that sees the signal in a wait or a test sees this data. It sees data of earlier puts only if a fence stood
     between. Two put_signals to one PE may arrive in either order.
 {refused}
-Spec: OpenSHMEM 1.6, 9.8 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.8 SHMEM_{NAME}.
 """
 UPDATE = """{what} the signal on ``pe``.
 
@@ -29,17 +29,17 @@ ctx: a device context.  pe: an int, counts in its team.
 sig_addr: one symmetric pointer to uint64, given as this PE's address.  signal: an integer.
 Order: a release of everything that the calling program has stored and put before.
 {refused}
-Spec: OpenSHMEM 1.6, 9.8 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.8 SHMEM_{NAME}.
 """
 
 
-@documented(PUT_SIGNAL, free="It is free on return.", spec="PUT_SIGNAL")
+@documented(PUT_SIGNAL, free="It is free on return.")
 @jit
 def put_signal(ctx, dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     send(ctx, "put_signal", dest, source, nelems, sig_addr, signal, sig_op, pe)
 
 
-@documented(PUT_SIGNAL, free="It is free after quiet.", spec="PUT_SIGNAL_NBI")
+@documented(PUT_SIGNAL, free="It is free after quiet.")
 @jit
 def put_signal_nbi(ctx, dest, source, nelems, sig_addr, signal, sig_op: tl.constexpr, pe):
     send(ctx, "put_signal_nbi", dest, source, nelems, sig_addr, signal, sig_op, pe)
@@ -60,13 +60,13 @@ def send(ctx, routine: tl.constexpr, dest, source, nelems, sig_addr, signal, sig
     arch.end_event(ctx, event)
 
 
-@documented(UPDATE, what="Set", spec="SIGNAL_SET")
+@documented(UPDATE, "Set")
 @jit
 def signal_set(ctx, sig_addr, signal, pe):
     alone(ctx, "signal_set", sig_addr, signal, SIGNAL_SET, pe)
 
 
-@documented(UPDATE, what="Add to", spec="SIGNAL_ADD")
+@documented(UPDATE, "Add to")
 @jit
 def signal_add(ctx, sig_addr, signal, pe):
     alone(ctx, "signal_add", sig_addr, signal, SIGNAL_ADD, pe)

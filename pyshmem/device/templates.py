@@ -13,13 +13,25 @@ VISIBLE = "the data is visible on pe after a later fence or quiet and a flag, af
 OVERDUE = "WaitTimeoutError, raised by the next host call, for a wait longer than PYSHMEM_WAIT_TIMEOUT"
 
 
-def documented(template: str, **words: str) -> Callable[[Any], Any]:
-    """Give a device function, compiled or interpreted, the docstring ``template`` with these words in it."""
-    whole = template.format(refused=REFUSED, visible=VISIBLE, overdue=OVERDUE, **words).strip()
-    parts = re.sub(r"\n {4}", " ", whole).splitlines()
-    text = "\n".join(textwrap.fill(each, 120, subsequent_indent="    ", break_long_words=False) for each in parts)
+ONE = "One program of each PE calls it at a time."
+GRID = """All programs of grids of one size call it: a barrier_all_grid before
+    it orders other programs' stores to source, and one after it their loads of dest."""
+
+
+def documented(template: str, what: str = "", **words: str | tuple[str, str]) -> Callable[[Any], Any]:
+    """Give device functions, compiled or interpreted, the docstring ``template`` with these words in it.
+
+    {NAME} in it is the function's name in the specification. Of a pair of words the first is for the plain form, the second
+    for the form with _grid or _vector.
+    """
 
     def describe(routine: Any) -> Any:
+        variant = routine.__name__.endswith(("_grid", "_vector"))
+        chosen = {name: word if isinstance(word, str) else word[variant] for name, word in words.items()}
+        whole = template.format(what=what, refused=REFUSED, visible=VISIBLE, overdue=OVERDUE, NAME="{NAME}", **chosen)
+        whole = whole.strip().replace("{NAME}", re.sub("_(grid|array)$", "", routine.__name__).upper())
+        parts = re.sub(r"\n {4}", " ", whole).splitlines()
+        text = "\n".join(textwrap.fill(each, 120, subsequent_indent="    ", break_long_words=False) for each in parts)
         routine.__doc__ = text
         if hasattr(routine, "fn"):  # of triton.jit
             routine.fn.__doc__ = text

@@ -21,7 +21,7 @@ ctx: a device context.  ivar: one symmetric pointer to int32, int64, uint32 or u
 cmp: CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT or CMP_LE, a constant.  value: an integer, compared with ivar's signedness.
 Order: an acquire: what the word's writer ordered before the word is readable.
 Errors: DtypeError and ArgumentError for operands of a wrong type; NotSymmetricError in interpreted kernels{waited}.
-Spec: OpenSHMEM 1.6, 9.10 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.10 SHMEM_{NAME}.
 """
 MANY = """{what}
 
@@ -30,7 +30,7 @@ status: None, or a pointer to int32, in any memory; a word whose status is not 0
 cmp: CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT or CMP_LE, a constant.  {values}
 {returns}Order: an acquire: what the writers of the words seen ordered before them is readable. All threads call it together.
 Errors: DtypeError and ArgumentError for operands of a wrong type; NotSymmetricError in interpreted kernels{waited}.
-Spec: OpenSHMEM 1.6, 9.10 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.10 SHMEM_{NAME}.
 """
 WAITED = ";\n    WaitTimeoutError, raised by the next host call, where the wait takes longer than PYSHMEM_WAIT_TIMEOUT"
 VALUE = "value: an integer for all words."
@@ -38,11 +38,10 @@ VALUES = "cmp_values: a pointer to nelems values of the words' type, in any memo
 INDICES = "\nindices: a pointer to uint64, in any memory, with room for nelems; it gets the indices found, in order."
 INDEX = "Returns: the index, or SIZE_MAX (2**64 - 1); of several words each is found at one time or another.\n"
 COUNT = "Returns: how many were found, as uint64.\n"
+many = partial(documented, MANY, values=(VALUE, VALUES), indices="", returns="", waited="")
 
 
-@documented(
-    ONE, what="Wait until the word at ``ivar`` here compares true with ``value``.", waited=WAITED, spec="WAIT_UNTIL"
-)
+@documented(ONE, "Wait until the word at ``ivar`` here compares true with ``value``.", waited=WAITED)
 @jit
 def wait_until(ctx, ivar, cmp, value):
     arch.check_here(ctx, "wait_until", "ivar", ivar)
@@ -58,9 +57,7 @@ def wait(ctx, routine: tl.constexpr, argument: tl.constexpr, word, cmp, value):
     return seen
 
 
-@documented(
-    ONE, what="Return whether the word at ``ivar`` here compares true with ``value`` now.", waited="", spec="TEST"
-)
+@documented(ONE, "Return whether the word at ``ivar`` here compares true with ``value`` now.", waited="")
 @jit
 def test(ctx, ivar, cmp, value):
     arch.check_here(ctx, "test", "ivar", ivar)
@@ -70,17 +67,10 @@ def test(ctx, ivar, cmp, value):
     return found
 
 
-WAIT_UNTIL_ALL = partial(
-    documented,
-    MANY,
-    what="Wait until every word has compared true; at once where none is left.",
-    indices="",
-    returns="",
-    waited=WAITED,
-)
+WAIT_UNTIL_ALL = many("Wait until every word has compared true; at once where none is left.", waited=WAITED)
 
 
-@WAIT_UNTIL_ALL(values=VALUE, spec="WAIT_UNTIL_ALL")
+@WAIT_UNTIL_ALL
 @jit
 def wait_until_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_all", ivars, nelems, status, cmp)
@@ -90,17 +80,12 @@ def wait_until_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.end_event(ctx, event)
 
 
-WAIT_UNTIL_ANY = partial(
-    documented,
-    MANY,
-    what="Wait until a word compares true; at once, with SIZE_MAX, where none is left.",
-    indices="",
-    returns=INDEX,
-    waited=WAITED,
+WAIT_UNTIL_ANY = many(
+    "Wait until a word compares true; at once, with SIZE_MAX, where none is left.", returns=INDEX, waited=WAITED
 )
 
 
-@WAIT_UNTIL_ANY(values=VALUE, spec="WAIT_UNTIL_ANY")
+@WAIT_UNTIL_ANY
 @jit
 def wait_until_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_any", ivars, nelems, status, cmp)
@@ -111,17 +96,15 @@ def wait_until_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     return found
 
 
-WAIT_UNTIL_SOME = partial(
-    documented,
-    MANY,
-    what="Wait until at least one word compares true; at once, with 0, where none is left.",
+WAIT_UNTIL_SOME = many(
+    "Wait until at least one word compares true; at once, with 0, where none is left.",
     indices=INDICES,
     returns=COUNT,
     waited=WAITED,
 )
 
 
-@WAIT_UNTIL_SOME(values=VALUE, spec="WAIT_UNTIL_SOME")
+@WAIT_UNTIL_SOME
 @jit
 def wait_until_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "wait_until_some", ivars, nelems, status, cmp)
@@ -133,17 +116,10 @@ def wait_until_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, valu
     return found
 
 
-TEST_ALL = partial(
-    documented,
-    MANY,
-    what="Return whether every word compares true now; true where none is left.",
-    indices="",
-    returns="",
-    waited="",
-)
+TEST_ALL = many("Return whether every word compares true now; true where none is left.")
 
 
-@TEST_ALL(values=VALUE, spec="TEST_ALL")
+@TEST_ALL
 @jit
 def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_all", ivars, nelems, status, cmp)
@@ -154,17 +130,10 @@ def test_all(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     return found
 
 
-TEST_ANY = partial(
-    documented,
-    MANY,
-    what="Return the index of a word that compares true now.",
-    indices="",
-    returns=INDEX,
-    waited="",
-)
+TEST_ANY = many("Return the index of a word that compares true now.", returns=INDEX)
 
 
-@TEST_ANY(values=VALUE, spec="TEST_ANY")
+@TEST_ANY
 @jit
 def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_any", ivars, nelems, status, cmp)
@@ -175,17 +144,10 @@ def test_any(ctx, ivars, nelems, status, cmp: tl.constexpr, value):
     return found
 
 
-TEST_SOME = partial(
-    documented,
-    MANY,
-    what="Find the words that compare true now.",
-    indices=INDICES,
-    returns=COUNT,
-    waited="",
-)
+TEST_SOME = many("Find the words that compare true now.", indices=INDICES, returns=COUNT)
 
 
-@TEST_SOME(values=VALUE, spec="TEST_SOME")
+@TEST_SOME
 @jit
 def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     arch.check_many(ctx, "test_some", ivars, nelems, status, cmp)
@@ -197,7 +159,7 @@ def test_some(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, value):
     return found
 
 
-@WAIT_UNTIL_ALL(values=VALUES, spec="WAIT_UNTIL_ALL_VECTOR")
+@WAIT_UNTIL_ALL
 @jit
 def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_all_vector", ivars, nelems, status, cmp)
@@ -207,7 +169,7 @@ def wait_until_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_val
     arch.end_event(ctx, event)
 
 
-@WAIT_UNTIL_ANY(values=VALUES, spec="WAIT_UNTIL_ANY_VECTOR")
+@WAIT_UNTIL_ANY
 @jit
 def wait_until_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_any_vector", ivars, nelems, status, cmp)
@@ -218,7 +180,7 @@ def wait_until_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_val
     return found
 
 
-@WAIT_UNTIL_SOME(values=VALUES, spec="WAIT_UNTIL_SOME_VECTOR")
+@WAIT_UNTIL_SOME
 @jit
 def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "wait_until_some_vector", ivars, nelems, status, cmp)
@@ -230,7 +192,7 @@ def wait_until_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexp
     return found
 
 
-@TEST_ALL(values=VALUES, spec="TEST_ALL_VECTOR")
+@TEST_ALL
 @jit
 def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_all_vector", ivars, nelems, status, cmp)
@@ -241,7 +203,7 @@ def test_all_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     return found
 
 
-@TEST_ANY(values=VALUES, spec="TEST_ANY_VECTOR")
+@TEST_ANY
 @jit
 def test_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_any_vector", ivars, nelems, status, cmp)
@@ -252,7 +214,7 @@ def test_any_vector(ctx, ivars, nelems, status, cmp: tl.constexpr, cmp_values):
     return found
 
 
-@TEST_SOME(values=VALUES, spec="TEST_SOME_VECTOR")
+@TEST_SOME
 @jit
 def test_some_vector(ctx, ivars, nelems, indices, status, cmp: tl.constexpr, cmp_values):
     arch.check_many(ctx, "test_some_vector", ivars, nelems, status, cmp)

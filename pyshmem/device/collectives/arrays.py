@@ -23,7 +23,7 @@ from pyshmem.device.collectives.scratch import (
     words_of,
 )
 from pyshmem.device.context import my_pe, n_pes
-from pyshmem.device.templates import documented
+from pyshmem.device.templates import GRID, ONE, documented
 
 ARRAY = """{what}
 
@@ -33,33 +33,25 @@ Order: all PEs of the team call in the same order, with no barrier between. dest
     them calls; on return dest is complete here and source is free. {who}
 Errors: DtypeError and ArgumentError for operands of a wrong type; in interpreted kernels NotSymmetricError and
     OutOfRangeError; {overdue}, or too many programs.
-Spec: OpenSHMEM 1.6, 9.9 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.9 SHMEM_{NAME}.
 """
-APART = " They do not overlap."
-ONE = "One program of each PE calls it at a time."
-GRID = """All programs of grids of one size call it: a barrier_all_grid before
-    it orders other programs' stores to source, and one after it their loads of dest."""
+array = partial(documented, ARRAY, apart=" They do not overlap.", who=(ONE, GRID))
 
 
-BROADCAST = partial(
-    documented,
-    ARRAY,
-    what=("Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included."),
+BROADCAST = array(
+    "Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included.",
     apart="",
-    operands=(
-        "nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody."
-    ),
-    spec="BROADCAST",
+    operands="nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody.",
 )
 
 
-@BROADCAST(who=ONE)
+@BROADCAST
 @jit
 def broadcast_array(ctx, dest, source, nelems, PE_root):
     cast_array(ctx, False, dest, source, nelems, PE_root)
 
 
-@BROADCAST(who=GRID)
+@BROADCAST
 @jit
 def broadcast_grid(ctx, dest, source, nelems, PE_root):
     cast_array(ctx, True, dest, source, nelems, PE_root)
@@ -95,23 +87,19 @@ def push(ctx, dest, source, count):
         transport.put(ctx, dest, source, count, pe)
 
 
-FCOLLECT = partial(
-    documented,
-    ARRAY,
-    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
-    apart=APART,
+FCOLLECT = array(
+    "Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
     operands="nelems: an int, the same on all PEs.",
-    spec="FCOLLECT",
 )
 
 
-@FCOLLECT(who=ONE)
+@FCOLLECT
 @jit
 def fcollect(ctx, dest, source, nelems):
     gather(ctx, False, dest, source, nelems)
 
 
-@FCOLLECT(who=GRID)
+@FCOLLECT
 @jit
 def fcollect_grid(ctx, dest, source, nelems):
     gather(ctx, True, dest, source, nelems)
@@ -129,23 +117,19 @@ def gather(ctx, grid: tl.constexpr, dest, source, nelems):
     arch.end_event(ctx, event)
 
 
-COLLECT = partial(
-    documented,
-    ARRAY,
-    what="Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
-    apart=APART,
+COLLECT = array(
+    "Concatenate ``source[:nelems]`` of all PEs, in the order of PEs, in ``dest`` on every PE.",
     operands="nelems: an int, each PE's own; it may be 0.",
-    spec="COLLECT",
 )
 
 
-@COLLECT(who=ONE)
+@COLLECT
 @jit
 def collect(ctx, dest, source, nelems):
     gather_uneven(ctx, False, dest, source, nelems)
 
 
-@COLLECT(who=GRID)
+@COLLECT
 @jit
 def collect_grid(ctx, dest, source, nelems):
     gather_uneven(ctx, True, dest, source, nelems)
@@ -174,23 +158,19 @@ def gather_uneven(ctx, grid: tl.constexpr, dest, source, nelems):
     arch.check_here(ctx, "collect", "dest", dest, total)
 
 
-ALLTOALL = partial(
-    documented,
-    ARRAY,
-    what="Copy block j of ``source`` to PE j, as the block of this PE's number in ``dest`` there.",
-    apart=APART,
+ALLTOALL = array(
+    "Copy block j of ``source`` to PE j, as the block of this PE's number in ``dest`` there.",
     operands="nelems: the elements of a block, an int, the same on all PEs; both arrays have n_pes blocks.",
-    spec="ALLTOALL",
 )
 
 
-@ALLTOALL(who=ONE)
+@ALLTOALL
 @jit
 def alltoall(ctx, dest, source, nelems):
     swap(ctx, False, dest, source, nelems)
 
 
-@ALLTOALL(who=GRID)
+@ALLTOALL
 @jit
 def alltoall_grid(ctx, dest, source, nelems):
     swap(ctx, True, dest, source, nelems)
@@ -212,23 +192,19 @@ def swap(ctx, grid: tl.constexpr, dest, source, nelems):
     arch.end_event(ctx, event)
 
 
-ALLTOALLS = partial(
-    documented,
-    ARRAY,
-    what="Copy every sst-th element of ``source`` to every dst-th place of ``dest``, block j on PE j.",
-    apart=APART,
-    operands=("dst, sst: ints, 1 or more.  nelems: the elements of a block, an int. All are the same on all PEs."),
-    spec="ALLTOALLS",
+ALLTOALLS = array(
+    "Copy every sst-th element of ``source`` to every dst-th place of ``dest``, block j on PE j.",
+    operands="dst, sst: ints, 1 or more.  nelems: the elements of a block, an int. All are the same on all PEs.",
 )
 
 
-@ALLTOALLS(who=ONE)
+@ALLTOALLS
 @jit
 def alltoalls(ctx, dest, source, dst, sst, nelems):
     swap_strided(ctx, False, dest, source, dst, sst, nelems)
 
 
-@ALLTOALLS(who=GRID)
+@ALLTOALLS
 @jit
 def alltoalls_grid(ctx, dest, source, dst, sst, nelems):
     swap_strided(ctx, True, dest, source, dst, sst, nelems)

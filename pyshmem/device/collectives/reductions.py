@@ -14,7 +14,7 @@ from pyshmem.device.arch import jit
 from pyshmem.device.collectives.packing import combine, summed_in
 from pyshmem.device.collectives.scratch import after, begin, end, enter, exchange
 from pyshmem.device.context import my_pe, n_pes
-from pyshmem.device.templates import documented
+from pyshmem.device.templates import GRID, ONE, documented
 from pyshmem.device.transport import together
 
 TOGETHER = tl.constexpr(8)  # members whose elements a thread loads at once
@@ -28,207 +28,157 @@ Order: all PEs of the team call in the same order, with no barrier between. dest
     them calls; on return dest is complete here and source is free. {who}
 Errors: DtypeError and ArgumentError for operands of a wrong type; in interpreted kernels NotSymmetricError and
     OutOfRangeError; {overdue}, or too many programs.
-Spec: OpenSHMEM 1.6, 9.9 SHMEM_{spec}.
+Spec: OpenSHMEM 1.6, 9.9 SHMEM_{NAME}.
 """
-ONE = "One program of each PE calls it at a time."
-GRID = """All programs of grids of one size call it: a barrier_all_grid before
-    it orders other programs' stores to source, and one after it their loads of dest."""
-NUMBERS, INTEGERS = "integers or floats", "integers"
+INTEGERS = "integers"
+reduction = partial(documented, REDUCTION, count="nreduce", types="integers or floats", who=(ONE, GRID))
 
 
-AND_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise and.",
-    count="nreduce",
-    types=INTEGERS,
-    spec="AND_REDUCE",
+AND_REDUCE = reduction(
+    "Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise and.", types=INTEGERS
 )
 
 
-@AND_REDUCE(who=ONE)
+@AND_REDUCE
 @jit
 def and_reduce(ctx, dest, source, nreduce):
     fold(ctx, "and_reduce", "and", False, dest, source, nreduce)
 
 
-@AND_REDUCE(who=GRID)
+@AND_REDUCE
 @jit
 def and_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "and_reduce", "and", True, dest, source, nreduce)
 
 
-OR_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise or.",
-    count="nreduce",
-    types=INTEGERS,
-    spec="OR_REDUCE",
+OR_REDUCE = reduction(
+    "Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise or.", types=INTEGERS
 )
 
 
-@OR_REDUCE(who=ONE)
+@OR_REDUCE
 @jit
 def or_reduce(ctx, dest, source, nreduce):
     fold(ctx, "or_reduce", "or", False, dest, source, nreduce)
 
 
-@OR_REDUCE(who=GRID)
+@OR_REDUCE
 @jit
 def or_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "or_reduce", "or", True, dest, source, nreduce)
 
 
-XOR_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise exclusive or.",
-    count="nreduce",
-    types=INTEGERS,
-    spec="XOR_REDUCE",
+XOR_REDUCE = reduction(
+    "Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by bitwise exclusive or.", types=INTEGERS
 )
 
 
-@XOR_REDUCE(who=ONE)
+@XOR_REDUCE
 @jit
 def xor_reduce(ctx, dest, source, nreduce):
     fold(ctx, "xor_reduce", "xor", False, dest, source, nreduce)
 
 
-@XOR_REDUCE(who=GRID)
+@XOR_REDUCE
 @jit
 def xor_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "xor_reduce", "xor", True, dest, source, nreduce)
 
 
-SUM_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by addition.",
-    count="nreduce",
-    types=NUMBERS,
-    spec="SUM_REDUCE",
-)
+SUM_REDUCE = reduction("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by addition.")
 
 
-@SUM_REDUCE(who=ONE)
+@SUM_REDUCE
 @jit
 def sum_reduce(ctx, dest, source, nreduce):
     fold(ctx, "sum_reduce", "sum", False, dest, source, nreduce)
 
 
-@SUM_REDUCE(who=GRID)
+@SUM_REDUCE
 @jit
 def sum_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "sum_reduce", "sum", True, dest, source, nreduce)
 
 
-PROD_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by multiplication.",
-    count="nreduce",
-    types=NUMBERS,
-    spec="PROD_REDUCE",
-)
+PROD_REDUCE = reduction("Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by multiplication.")
 
 
-@PROD_REDUCE(who=ONE)
+@PROD_REDUCE
 @jit
 def prod_reduce(ctx, dest, source, nreduce):
     fold(ctx, "prod_reduce", "prod", False, dest, source, nreduce)
 
 
-@PROD_REDUCE(who=GRID)
+@PROD_REDUCE
 @jit
 def prod_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "prod_reduce", "prod", True, dest, source, nreduce)
 
 
-MIN_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN.",
-    count="nreduce",
-    types=NUMBERS,
-    spec="MIN_REDUCE",
+MIN_REDUCE = reduction(
+    "Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by minimum; NaN where any is NaN."
 )
 
 
-@MIN_REDUCE(who=ONE)
+@MIN_REDUCE
 @jit
 def min_reduce(ctx, dest, source, nreduce):
     fold(ctx, "min_reduce", "min", False, dest, source, nreduce)
 
 
-@MIN_REDUCE(who=GRID)
+@MIN_REDUCE
 @jit
 def min_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "min_reduce", "min", True, dest, source, nreduce)
 
 
-MAX_REDUCE = partial(
-    documented,
-    REDUCTION,
-    what="Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN.",
-    count="nreduce",
-    types=NUMBERS,
-    spec="MAX_REDUCE",
+MAX_REDUCE = reduction(
+    "Combine ``source[:nreduce]`` of all PEs into ``dest`` on every PE, by maximum; NaN where any is NaN."
 )
 
 
-@MAX_REDUCE(who=ONE)
+@MAX_REDUCE
 @jit
 def max_reduce(ctx, dest, source, nreduce):
     fold(ctx, "max_reduce", "max", False, dest, source, nreduce)
 
 
-@MAX_REDUCE(who=GRID)
+@MAX_REDUCE
 @jit
 def max_reduce_grid(ctx, dest, source, nreduce):
     fold(ctx, "max_reduce", "max", True, dest, source, nreduce)
 
 
-SUM_INSCAN = partial(
-    documented,
-    REDUCTION,
-    what="Store the sum of ``source[:nelems]`` over the PEs up to and with this one, to ``dest``.",
-    count="nelems",
-    types=NUMBERS,
-    spec="SUM_INSCAN",
+SUM_INSCAN = reduction(
+    "Store the sum of ``source[:nelems]`` over the PEs up to and with this one, to ``dest``.", count="nelems"
 )
 
 
-@SUM_INSCAN(who=ONE)
+@SUM_INSCAN
 @jit
 def sum_inscan(ctx, dest, source, nelems):
     fold(ctx, "sum_inscan", "inscan", False, dest, source, nelems)
 
 
-@SUM_INSCAN(who=GRID)
+@SUM_INSCAN
 @jit
 def sum_inscan_grid(ctx, dest, source, nelems):
     fold(ctx, "sum_inscan", "inscan", True, dest, source, nelems)
 
 
-SUM_EXSCAN = partial(
-    documented,
-    REDUCTION,
-    what="Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``.",
+SUM_EXSCAN = reduction(
+    "Store the sum of ``source[:nelems]`` over the PEs before this one; zeros on the first, to ``dest``.",
     count="nelems",
-    types=NUMBERS,
-    spec="SUM_EXSCAN",
 )
 
 
-@SUM_EXSCAN(who=ONE)
+@SUM_EXSCAN
 @jit
 def sum_exscan(ctx, dest, source, nelems):
     fold(ctx, "sum_exscan", "exscan", False, dest, source, nelems)
 
 
-@SUM_EXSCAN(who=GRID)
+@SUM_EXSCAN
 @jit
 def sum_exscan_grid(ctx, dest, source, nelems):
     fold(ctx, "sum_exscan", "exscan", True, dest, source, nelems)

@@ -66,7 +66,7 @@ OPERATOR = """op: "sum", "prod", "min", "max", "and", "or" or "xor"; the last th
 
 @documented(
     TILE,
-    what="Combine the tiles of all PEs element by element. Returns: the same bits on every PE, like ``tile``.",
+    "Combine the tiles of all PEs element by element. Returns: the same bits on every PE, like ``tile``.",
     tile=ANY,
     operands=OPERATOR,
     op_too=" or operator",
@@ -92,7 +92,7 @@ def all_reduce(ctx, tile, op: tl.constexpr):
 
 @documented(
     TILE,
-    what="""Combine the tiles of the PEs up to this one element by element; exclusive=True, a constexpr, leaves this one out.
+    """Combine the tiles of the PEs up to this one element by element; exclusive=True, a constexpr, leaves this one out.
 Returns: a tile like ``tile``. PE 0 gets, if exclusive, the neutral element of ``op``: 0 for sum.""",
     tile=ANY,
     operands=OPERATOR,
@@ -115,7 +115,7 @@ def scan(ctx, tile, op: tl.constexpr, exclusive: tl.constexpr = False):
 
 @documented(
     TILE,
-    what="Combine the tiles of all PEs element by element. Returns: this PE's piece of the result; without axis, row my_pe.",
+    "Combine the tiles of all PEs element by element. Returns: this PE's piece of the result; without axis, row my_pe.",
     tile=CUT,
     operands=OPERATOR,
     op_too=", axis or operator",
@@ -137,7 +137,7 @@ def reduce_scatter(ctx, tile, op: tl.constexpr, axis: tl.constexpr = None):
 
 @documented(
     TILE,
-    what="""Gather the tiles of all PEs. Returns: ctx.members pieces along ``axis``, or along a new first dimension, piece j
+    """Gather the tiles of all PEs. Returns: ctx.members pieces along ``axis``, or along a new first dimension, piece j
 from PE j. Pieces from n_pes on are zeros.""",
     tile=ANY,
     operands="axis: a constexpr, a dimension of the tile, or None for a new one.\n",
@@ -156,7 +156,7 @@ def all_gather(ctx, tile, axis: tl.constexpr = None):
 
 @documented(
     TILE,
-    what="Send piece j to PE j. Returns: a tile like ``tile``, piece j from PE j. Pieces from n_pes on are zeros.",
+    "Send piece j to PE j. Returns: a tile like ``tile``, piece j from PE j. Pieces from n_pes on are zeros.",
     tile=CUT,
     operands="",
     op_too=" or axis",
