@@ -123,28 +123,30 @@ def test_scale_is_any_number():
         case.check(case.call("copy_engine"), scale)
 
 
-def test_a_causal_mask_hides_later_keys():
+@every_schedule
+def test_a_causal_mask_hides_later_keys(schedule):
     """Those of later tokens, here and on later PEs."""
-    case = Case(20 * shmem.n_pes())
-    usual = case.call().clone()
+    case = Case(20 * shmem.n_pes(), dtype=dtypes_of(schedule)[0])
+    usual = case.call(schedule).clone()
     first = 7 if shmem.my_pe() == 0 else 0  # on PE 0 from the eighth token on, and all of the others
     case.k[:, first:], case.v[:, first:] = 1e4, 1e4
-    found = case.call()
+    found = case.call(schedule)
     if shmem.my_pe() == 0:
         assert torch.equal(found[:, :7], usual[:, :7])
     assert (found[:, first:] != usual[:, first:]).any(-1).all()
 
 
-def test_not_a_number_in_a_key_reaches_the_queries_that_see_it_and_no_others():
-    case = Case(20 * shmem.n_pes(), heads=2, kv_heads=2)
+@every_schedule
+def test_not_a_number_in_a_key_reaches_the_queries_that_see_it_and_no_others(schedule):
+    case = Case(20 * shmem.n_pes(), heads=2, kv_heads=2, dtype=dtypes_of(schedule)[0])
     if shmem.my_pe() == 0:
         case.k[0, 7, 1, 3] = float("nan")
-    found = case.call()
+    found = case.call(schedule)
     first = 7 if shmem.my_pe() == 0 else 0
     assert found[:, first:, 1].isnan().all()
     for result, wanted in ((found[:, :, 0], case.wanted[:, :, 0]), (found[:, :first, 1], case.wanted[:, :first, 1])):
         if result.numel():
-            close_to(result, wanted, BOUNDS[torch.float32])
+            close_to(result, wanted, BOUNDS[case.dtype])
 
 
 @every_schedule
