@@ -36,6 +36,7 @@ class Launcher(NamedTuple):
         {}
     )  # its options for --bind, where it binds processes itself
     in_step: tuple[str, ...] = ()  # inside a Slurm step
+    one_host: tuple[str, ...] = ()  # where neither a batch system nor ssh starts processes on other hosts
     export: str = ""  # option that exports a variable to other nodes, if not all are exported
     leftovers: tuple[str, ...] = ()  # files that it leaves when it is killed
 
@@ -74,6 +75,7 @@ LAUNCHERS = (
         always=("--oversubscribe", "--bind-to", "none"),
         as_root=("--allow-run-as-root",),
         local=("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+        one_host=("--mca", "plm", "isolated"),  # otherwise it ends where there is no ssh, as in most containers
         export="-x",
         leftovers=("{tmp}/ompi.*/pid.{pid}",),
     ),
@@ -112,6 +114,7 @@ LAUNCHERS = (
 # What MPICH, Intel MPI, Open MPI 4 and Open MPI 5 leave when their processes are killed.
 SEGMENTS = ("/dev/shm/mpich_*", "/dev/shm/Intel_MPI_*", "/dev/shm/vader_segment.*", "/dev/shm/sm_segment.*")
 COMMANDS = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi")
+BATCH = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")  # of batch systems that start processes on other hosts
 EXPORTED = ("MPI4PY_", "PYSHMEM_", "PYTHON", "SHMEM_", "TRITON_")
 # For each MPI, the values of srun's --mpi that connect its processes, the best first. Without one of them srun starts n
 # jobs of one PE. Seen with MPICH 5.0.2, Open MPI 4.1.4 and 5.0.11, and Intel MPI 2021.18 with pmix, under Slurm 22.05.
@@ -137,9 +140,17 @@ class Found(NamedTuple):
         words += row.as_root if os.geteuid() == 0 else ()
         words += row.bind.get(bind, ())
         words += row.in_step if "SLURM_STEP_ID" in environment else ()
+        words += row.one_host if not _starts_elsewhere(environment) else ()
         if row.export:
             words += [word for name in sorted(environment) if name.startswith(EXPORTED) for word in (row.export, name)]
         return [*words, row.np, str(pes)]
+
+
+def _starts_elsewhere(environment: Mapping[str, str]) -> bool:
+    """Return whether a launcher may start processes on other hosts, or the user has said how."""
+    if any(shutil.which(command, path=environment.get("PATH")) for command in ("ssh", "rsh")):
+        return True
+    return any(name in BATCH or name.startswith("OMPI_MCA_plm") for name in environment)
 
 
 def candidates(wanted: str) -> Iterator[Found]:

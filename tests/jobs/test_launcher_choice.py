@@ -65,9 +65,11 @@ def test_launcher_is_the_environments_own_then_srun_in_an_allocation_then_that_o
 def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
 
+    ssh = str(fake("with_ssh", "ssh", "").parent)
+
     def line(text, pes, environment, bind="share"):
         found = launchers.identify((str(fake(text.split()[-1], "launcher", text)),))
-        return found.line(pes, environment, bind)[1:]
+        return found.line(pes, {"PATH": ssh} | environment, bind)[1:]
 
     assert line("HYDRA build details: Version: 5.0.2", 4, {}) == ["-n", "4"]
     assert line("Intel(R) MPI Library for Linux* OS, Version 2021.18.1", 4, {}) == [
@@ -82,6 +84,10 @@ def test_command_lines_have_what_each_launcher_needs(fake, monkeypatch):
     assert line("mpiexec (OpenRTE) 4.1.4", 4, {"SHMEM_DEBUG": "1", "HOME": "/"}) == [
         *("--oversubscribe", "--bind-to", "none", root, "-x", "SHMEM_DEBUG", "-n", "4")
     ]
+    isolated = ["--mca", "plm", "isolated"]
+    for variables, wanted in (({}, isolated), ({"SLURM_JOB_ID": "7"}, []), ({"OMPI_MCA_plm_rsh_agent": "blaunch"}, [])):
+        words = line("mpirun (Open MPI) 4.1.6", 2, {"PATH": "/nowhere"} | variables)
+        assert words == ["--oversubscribe", "--bind-to", "none", root, *wanted, "-n", "2"]
     assert line("mpiexec (Open MPI) 5.0.11", 4, {}) == [
         *("--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none", root, "-n", "4")
     ]
