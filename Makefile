@@ -52,7 +52,7 @@ help:
 	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
 	@echo "make amd-kernels  the table of docs/amd.md, from what kernels compiled for AMD GPUs take: 5 min"
 	@echo "make bench        tables, JSON and pictures in build/bench: 5 to 8 min on 2 cores"
-	@echo "make bench-gpu    the same on GPUs: three suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
+	@echo "make bench-gpu    the same on GPUs: two suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
 $(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(wildcard launch/osh*) $(NATIVE) $(LIBRARY) pyshmem/capi/generate.py
@@ -208,7 +208,7 @@ bench-gpu: $(GPU_VENV)/.installed
 	mkdir -p $(GPU_VENV)/run && ln -sfn $(CURDIR)/benchmarks $(GPU_VENV)/run/benchmarks
 	mkdir -p $(FIGURES)
 	cd $(GPU_VENV)/run && ../bin/python -m benchmarks --gpus $(or $(firstword $(GPUS)),1) --quick --budget 60 --limit 120 \
-	    --suite gpu gpu_pt2pt gpu_collectives --json $(FIGURES)/gpu.json --plots $(FIGURES) $(BENCH)
+	    --suite gpu_pt2pt gpu_collectives --json $(FIGURES)/gpu.json --plots $(FIGURES) $(BENCH)
 
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs

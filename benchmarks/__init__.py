@@ -1,6 +1,6 @@
-"""Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.pt2pt``, ``pyshmemrun -n 2 -m benchmarks.gpu``.
+"""Benchmarks: ``python -m benchmarks``, or one suite: ``python -m benchmarks.pt2pt``, ``pyshmemrun -n 2 -m benchmarks.ops``.
 
-A suite is a table of rows (pt2pt.py, gpu.py, ...). A row names an operation and its bytes, bus factor and
+A suite is a table of rows (pt2pt.py, ops.py, ...). A row names an operation and its bytes, bus factor and
 ceiling (rows.py). Rows, figures, runner, printers, JSON and command line are one for all suites:
 
     __main__.py  runs suites, each in a process of its own; draws, compares and writes the tables of pages from their JSON

@@ -23,7 +23,6 @@ SUITES = {
     "pt2pt": ("pt2pt", "gpu_pt2pt"),
     "collectives": ("collectives", "gpu_collectives"),
     "startup": ("startup",),
-    "gpu": ("gpu",),
     "gpu_pt2pt": ("gpu_pt2pt",),
     "gpu_collectives": ("gpu_collectives",),
     "gpu_libraries": ("gpu_libraries",),
@@ -31,8 +30,8 @@ SUITES = {
     "models": ("models",),
     "nodes": ("nodes",),
 }
-DEFAULT = ("pt2pt", "collectives", "startup", "gpu", "ops")
-ON_GPUS = ("gpu_pt2pt", "gpu_collectives", "gpu", "ops", "models")
+DEFAULT = ("pt2pt", "collectives", "startup", "ops")
+ON_GPUS = ("gpu_pt2pt", "gpu_collectives", "ops", "models")
 
 
 def main(arguments: list[str] | None = None) -> int:

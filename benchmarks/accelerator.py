@@ -15,11 +15,8 @@ import torch
 
 import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
 from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.driver import Driver
-from pyshmem.runtime.gpu.heap import GpuHeap
 from pyshmem.runtime.gpu.launch import CachedKernel, words_of
 from pyshmem.runtime.heap import heaps
-from pyshmem.runtime.job import job
 
 Step = Callable[[], object]
 
@@ -73,12 +70,12 @@ class Accelerator:
         if not self.interpreted:
             torch.cuda.synchronize()
 
-    def copy(self, dest: int, source: int, nbytes: int, stream: int | None = None) -> None:
-        """Copy by the copy engine, on the current stream by default. All addresses are mapped."""
+    def copy(self, dest: int, source: int, nbytes: int) -> None:
+        """Copy by the copy engine, on the current stream. All addresses are mapped."""
         if self.interpreted:
             ctypes.memmove(dest, source, nbytes)
         else:
-            self.heap.driver.copy(dest, source, nbytes, self.stream() if stream is None else stream)
+            self.heap.driver.copy(dest, source, nbytes, self.stream())
 
     def stream(self) -> int:
         return 0 if self.interpreted else int(torch.cuda.current_stream().cuda_stream)
@@ -131,19 +128,6 @@ class Accelerator:
             for _ in range(calls):
                 step()
         return graph.replay
-
-    def reopening(self) -> float:
-        """Return the seconds that it takes to map another heap, with its first chunk. Collective."""
-        used = self.heap
-        shmem.barrier_all()
-        begin = time.perf_counter()
-        again = GpuHeap()
-        driver = Driver(used.driver.vendor, used.index)
-        again.open(driver, job.comm, job.node_comm, job.node_pes, used.cap, used.choice)
-        taken = time.perf_counter() - begin
-        shmem.barrier_all()
-        again.close()
-        return taken
 
 
 def _mpi() -> str:

@@ -1,4 +1,4 @@
-"""Kernels that benchmarks.gpu times: ours through pyshmem.device, and one written by hand to compare with."""
+"""Kernels that suites on GPUs time: ours through pyshmem.device, and a barrier written by hand to compare with."""
 
 from __future__ import annotations
 
@@ -19,44 +19,6 @@ def read_all(source, found, nelems, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def ping_pong(ctx, flag, first, rounds):
-    """A signal goes back and forth between PEs 0 and 1; values go on from ``first``."""
-    me = dev.my_pe(ctx)
-    for turn in range(first, first + rounds):
-        if me == 0:
-            dev.signal_set(ctx, flag, turn, 1)
-            dev.signal_wait_until(ctx, flag, dev.CMP_EQ, turn)
-        else:
-            dev.signal_wait_until(ctx, flag, dev.CMP_EQ, turn)
-            dev.signal_set(ctx, flag, turn, 0)
-
-
-@triton.jit
-def wait_by_hand(flag, turn):
-    """Poll as NVIDIA's memory model has it, a million times at most."""
-    seen = tl.full([], -1, tl.int64)
-    polls = 0
-    while (seen != turn) & (polls < 1000000):
-        seen = tl.inline_asm_elementwise(
-            "ld.global.acquire.sys.b64 $0, [$1];", "=l,l", [flag], dtype=tl.int64, is_pure=False, pack=1
-        )
-        polls += 1
-
-
-@triton.jit
-def ping_pong_by_hand(flag, there, first, rounds, ME: tl.constexpr):
-    """The same with the peer's address as an argument."""
-    for turn in range(first, first + rounds):
-        value = turn.to(tl.int64)
-        if ME == 0:
-            tl.atomic_xchg(there, value, sem="release", scope="sys")
-            wait_by_hand(flag, value)
-        else:
-            wait_by_hand(flag, value)
-            tl.atomic_xchg(there, value, sem="release", scope="sys")
-
-
-@triton.jit
 def nothing(pointer):
     """A kernel that costs its launch."""
     tl.store(pointer, 1)
@@ -64,7 +26,7 @@ def nothing(pointer):
 
 @triton.jit
 def ping_pong_payload(ctx, data, source, nelems, flag, first, rounds):
-    """ping_pong with a payload in front of each signal."""
+    """A payload and a signal go back and forth between PEs 0 and 1; values of the signal go on from ``first``."""
     me = dev.my_pe(ctx)
     for turn in range(first, first + rounds):
         if me == 0:

@@ -19,7 +19,6 @@ ENGINE = "copy engine"
 BOUND = 16 * MIB  # bytes from which the engine's rate and not its start bounds a copy
 SIZES = sweep(8, 256 * MIB)
 MOST_PAIRS = 8  # PEs between which every pair has a row
-SIDE = 8192  # of the square matrices of the matrix rate
 WAYS = (  # group, name, operation, parameters, bus factor, least and most bytes, the programs that measure the same
     ("put", "put, quiet by the host", "host_put", (), once, 8, 256 * MIB, "osu_oshm_put, osu_put_latency"),
     ("put", "put in a kernel", "kernel_put", (False,), once, 8, 256 * MIB, "shmem_put_bw"),
@@ -40,6 +39,7 @@ ROWS = (
         for n, dense in SIZES.items()
         if least <= n <= most
     ),
+    *(Row("Words by the host", f"{name} by the host", name, least_pes=2) for name in ("p", "g", "atomic_fetch_add")),
     *(
         Row("Words in a kernel", name, "word", parameters=(kind,), alias=alias, least_pes=2)
         for name, kind, alias in (
@@ -72,7 +72,6 @@ ROWS = (
     ),
     Row("Ceilings", "copy within the memory of a GPU", "local_copy", 256 * MIB, bus=once),
     Row("Ceilings", "read of the memory of a GPU", "local_read", 256 * MIB, bus=once),
-    Row("Ceilings", f"matrix product, bfloat16, {SIDE} x {SIDE}", "matrix_product", parameters=(SIDE,)),
 )  # fmt: skip
 SUITE = Suite("gpu_pt2pt", ROWS, full=Effort(0.0, 5, 11), quick=Effort(0.0, 3, 3), sweeps=True)
 

@@ -26,7 +26,6 @@ AMOS = {  # alias
     "add": "osu_oshm_atomics, osu_acc_latency",
     **dict.fromkeys(("set", "inc", "and", "or", "xor", "fetch", "fetch_inc", "fetch_and", "fetch_or", "fetch_xor"), ""),
 }
-SIDE = 512  # of the square matrices of the matrix rate
 
 ROWS = (
     *(
@@ -69,7 +68,6 @@ ROWS = (
         for n, dense in sweep(8, 256 * MIB).items()
         if n >= 64 * KIB
     ),
-    Row("Ceilings", f"matrix product, float32, {SIDE} x {SIDE}", "matrix_product", parameters=(SIDE,)),
 )  # fmt: skip
 SUITE = Suite("pt2pt", ROWS, full=Effort(0.001, 7, 21), quick=Effort(0.0005, 3, 5), sweeps=True)
 

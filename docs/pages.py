@@ -27,7 +27,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from benchmarks import sheets  # noqa: E402
 
-SUITES = ("pt2pt", "collectives", "startup", "gpu", "gpu_pt2pt", "gpu_collectives", "gpu_libraries")
+SUITES = ("pt2pt", "collectives", "startup", "gpu_pt2pt", "gpu_collectives", "gpu_libraries")
 APIS = {"host": pyshmem, "device": pyshmem.device}
 TITLES = {"host": "Host calls: pyshmem", "device": "Calls in kernels: pyshmem.device"}
 # the rooms above the API: their titles, and the pages that explain them

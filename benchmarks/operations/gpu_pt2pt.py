@@ -227,7 +227,29 @@ class Operations(Together):
 
         return {OURS: Case("put_signal; signal_wait_until", step, check, per=2 * turns, pes=BOTH, lead=1)}
 
-    # -- words, in kernels
+    # -- words, by the host and in kernels
+
+    def p(self, nbytes: int) -> Ways:
+        return self._by_host("p(word, 1, pe)", lambda: shmem.p(self.cell, 1, self.right), None)
+
+    def g(self, nbytes: int) -> Ways:
+        return self._by_host("g(word, pe)", lambda: shmem.g(self.cell, self.right), 1)
+
+    def atomic_fetch_add(self, nbytes: int) -> Ways:
+        step = "atomic_fetch_add(word, 0, pe)"
+        return self._by_host(step, lambda: shmem.atomic_fetch_add(self.cell, 0, self.right), 1)
+
+    def _by_host(self, statement: str, step: Step, found: int | None) -> Ways:
+        """A call on the word of the PE to the right, which is 1 afterwards, and before where the call gives ``found``."""
+
+        def check() -> str:
+            self.cell.fill_(found or 0)
+            self._meet()
+            wrong = "" if step() == found else f"PE {self.me} fetched another number than {found}; "
+            self._meet()
+            return wrong + differ(self.cell, 1)
+
+        return {OURS: Case(statement, step, check, ISSUE, 100, pes=ONE, lead=1)}
 
     def word(self, nbytes: int, kind: str) -> Ways:
         number, counts = KINDS[kind]
@@ -324,22 +346,6 @@ class Operations(Together):
             return differ(found, wanted)
 
         return {OURS: Case("tl.load of blocks", step, check, calls=5, pes=None, lead=1)}
-
-    def matrix_product(self, nbytes: int, side: int) -> Ways:
-        side = self.accelerator.cut(side, 64)
-        a, b = (torch.randn(side, side, device=self.accelerator.device, dtype=torch.bfloat16) for _ in range(2))
-        product = torch.zeros_like(a)
-
-        def step() -> object:
-            return torch.mm(a, b, out=product)
-
-        def check() -> str:
-            step()
-            row = a[0].double() @ b.double()
-            error = ((product[0].double() - row).norm() / row.norm()).item()
-            return "" if error < 1e-2 else f"PE {self.me} has a relative error of {error:.1e}; "
-
-        return {OURS: Case("torch.mm", step, check, calls=5, pes=None, lead=1)}
 
     # -- what they share
 

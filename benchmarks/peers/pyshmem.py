@@ -58,16 +58,3 @@ class Library(OpenShmem):
             return differ(self.me, to, of if everybody or self.me == 0 else 0)
 
         return Case("copyto(to, of)", {"copyto": np.copyto, "to": to, "of": of}, check, None if everybody else (0,))
-
-    def matrix_product(self, nbytes: int, side: int) -> Case:
-        """Make the case of a product of float32 matrices on all PEs at once, each on one thread."""
-        torch.set_num_threads(1)
-        a, b = torch.rand(side, side), torch.rand(side, side)
-        product = torch.zeros(side, side)
-
-        def check(step: Step) -> str:
-            step()
-            right = torch.allclose(product.double(), a.double() @ b.double(), rtol=1e-4)
-            return "" if right else f"PE {self.me} has another product; "
-
-        return Case("mm(a, b, out=product)", {"mm": torch.mm, "a": a, "b": b, "product": product}, check, None)

@@ -70,31 +70,6 @@ def test_init_takes_mpi_as_it_finds_it_and_leaves_it_up_at_finalize(first, tmp_p
     assert (status, out.split()) == (0, ["2", "2"]), err
 
 
-@pytest.mark.parametrize("level", [0, 3])
-def test_init_thread_asks_mpi_for_the_level_and_reports_what_it_gave(level, tmp_path):
-    program = HEAD + "got = shmem.init_thread(int(sys.argv[1]))\nfrom mpi4py import MPI\n"
-    program += "print(int(got), shmem.query_thread() == got == MPI.Query_thread())"
-    assert python(program, str(level), tmp_path=tmp_path)[:2] == (0, f"{level} True\n")
-
-
-def test_each_half_of_the_world_is_a_job_of_its_own(tmp_path):
-    program = (
-        HEAD
-        + """
-from mpi4py import MPI
-half = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank // 2, -MPI.COMM_WORLD.rank)
-shmem.init(half)
-assert (shmem.my_pe(), shmem.n_pes()) == (half.rank, 2)
-x = shmem.full(1, 10 + MPI.COMM_WORLD.rank, dtype=torch.int64)
-shmem.barrier_all()
-print(MPI.COMM_WORLD.rank, shmem.g(x, 1 - shmem.my_pe()))
-"""
-    )
-    status, out, err = mpiexec(4, program, tmp_path=tmp_path)
-    assert status == 0, err
-    assert sorted(re.findall(r"(\d) (\d\d)", out)) == [("0", "11"), ("1", "10"), ("2", "13"), ("3", "12")]
-
-
 def test_fifty_inits_leave_no_descriptor_mapping_or_communicator(tmp_path):
     program = (
         HEAD
@@ -222,32 +197,6 @@ print(json.dumps(said))
 @pytest.mark.parametrize("case", REFUSALS)
 def test_init_refuses_what_cannot_work_and_may_be_tried_again(case, refused):
     says(REFUSALS[case][2], refused[case])
-
-
-@pytest.mark.parametrize(
-    "setting, kind",
-    [
-        ("'1m' if me else '2m'", "ArgumentError"),
-        ("'x' if me else '2m'", "ArgumentError"),
-        ("'900t'", "HeapExhaustedError"),
-    ],
-)
-def test_a_heap_that_one_pe_cannot_have_is_refused_on_every_pe_and_init_may_be_tried_again(setting, kind, tmp_path):
-    program = f"""
-import os
-me = int(os.environ["PMI_RANK"])
-os.environ["SHMEM_SYMMETRIC_SIZE"] = {setting}
-import pyshmem as shmem
-try:
-    shmem.init()
-except shmem.{kind}:
-    print("refused")
-assert not shmem.query_initialized()
-shmem.init(heap_size="1m")
-shmem.barrier_all()
-"""
-    status, out, err = mpiexec(3, program, tmp_path=tmp_path)
-    assert (status, out) == (0, 3 * "refused\n"), err
 
 
 def test_shmem_info_lists_every_variable_once_and_shmem_version_the_version(tmp_path):

@@ -89,43 +89,6 @@ def site(variables, tmp_path):
     return write
 
 
-def test_an_unset_variable_has_its_default(variables):
-    assert {name: environment.read(name) for name in environment.VARIABLES} == {
-        "SHMEM_VERSION": False,
-        "SHMEM_INFO": False,
-        "SHMEM_SYMMETRIC_SIZE": None,
-        "SHMEM_DEBUG": False,
-        "PYSHMEM_HEAP": None,
-        "PYSHMEM_DEVICE": None,
-        "PYSHMEM_PEER_MAP": "auto",
-        "PYSHMEM_HIP_MEMORY": "auto",
-        "PYSHMEM_ALLOW_ARCH": False,
-        "PYSHMEM_WAIT_TIMEOUT": 300.0,
-        "PYSHMEM_WAIT_NOTICE": 30.0,
-        "PYSHMEM_MAX_TEAMS": 64,
-        "PYSHMEM_SCRATCH": None,
-        "PYSHMEM_STAGING": None,
-        "PYSHMEM_LOCAL_CACHE": None,
-        "PYSHMEM_TUNING": None,
-        "PYSHMEM_DUMP": None,
-        "PYSHMEM_NODE_SIZE": 0,
-        "PYSHMEM_INTERFACE": None,
-        "PYSHMEM_FAR": "auto",
-        "PYSHMEM_FABRIC": None,
-        "PYSHMEM_AMO": "auto",
-        "PYSHMEM_REPORT": False,
-        "PYSHMEM_NVTX": False,
-        "PYSHMEM_TRACE": None,
-        "PYSHMEM_TRACE_EVENTS": 1 << 20,
-        "PYSHMEM_CHECK": True,
-        "PYSHMEM_SYMMETRIC_LIBS": None,
-        "PYSHMEM_PYTHON": None,
-        "PYSHMEM_RACE_TRACES": None,
-        "PYSHMEM_SCHEDULE": None,
-        "PYSHMEM_QUIET": False,
-    }
-
-
 @pytest.mark.parametrize("name", ["VERSION", "INFO", "SYMMETRIC_SIZE", "DEBUG"])
 def test_the_old_names_work_and_the_new_ones_win(name, variables):
     variables.setenv(f"SMA_{name}", "1")

@@ -88,8 +88,6 @@ def test_every_call_moves_the_same_by_every_carrier_and_signals_follow_their_dat
 
 
 SMALL_MEANWHILE = """
-import threading
-import time
 import torch
 import pyshmem as shmem
 
@@ -115,30 +113,6 @@ shmem.barrier_all()
 
 def test_atomics_follow_the_data_of_several_pes_at_once(tmp_path):
     status, _, err = mpiexec(4, SMALL_MEANWHILE, tmp_path=tmp_path, environment=FABRIC)
-    assert status == 0, err
-
-
-FLOOD = """
-import torch
-import pyshmem as shmem
-
-shmem.init()
-me, n, count = shmem.my_pe(), shmem.n_pes(), 20000
-numbers, word = shmem.arange(count), shmem.zeros(1, dtype=torch.int64)
-found = torch.zeros(count, dtype=torch.int64)
-shmem.barrier_all()
-for index in range(count):  # every PE to every other one
-    shmem.get_nbi(found[index:], numbers[index:], (me + 1 + index) % n, size=1)
-    shmem.atomic_add(word, 1, (me + 1 + index) % n)
-shmem.quiet()
-assert torch.equal(found, torch.arange(count))
-shmem.barrier_all()
-assert word.item() == count
-"""
-
-
-def test_a_flood_of_requests_without_a_wait_is_executed(tmp_path):
-    status, _, err = mpiexec(3, FLOOD, tmp_path=tmp_path, environment=NODES)
     assert status == 0, err
 
 
@@ -223,7 +197,6 @@ def test_shmem_info_names_the_carrier_and_why(environment, said, tmp_path):
     "changes, said",
     [
         ({"PYSHMEM_FAR": "mpi"}, "PYSHMEM_FAR: got 'mpi'; wants fabric, which carries data without MPI's messages, or tcp, or auto"),
-        ({"PYSHMEM_FAR": "mixed"}, "PYSHMEM_FAR: got 'mixed'; wants fabric, which carries data without MPI's messages, or tcp, or auto"),
         ({"PYSHMEM_FAR": "rdma"}, "PYSHMEM_FAR: got 'rdma'; wants auto or tcp or fabric"),
         ({"PYSHMEM_FABRIC": "none"}, "PYSHMEM_FAR: got fabric, but on PE 0 libfabric"),
         ({"PYSHMEM_FAR": "tcp", "PYSHMEM_AMO": "fabric"}, "PYSHMEM_AMO: got fabric, but PYSHMEM_FAR is tcp: requested; wants tcp, or auto"),
@@ -232,11 +205,6 @@ def test_shmem_info_names_the_carrier_and_why(environment, said, tmp_path):
 def test_a_carrier_that_cannot_be_is_refused_by_name_on_all_pes(changes, said, tmp_path):
     status, _, err = mpiexec(2, INFO, "3", tmp_path=tmp_path, environment=FABRIC | changes)
     assert status != 0 and err.count(said) >= 2, err
-
-
-def test_an_unknown_carrier_is_refused_on_one_node_too(tmp_path):
-    status, _, err = mpiexec(1, INFO, "3", tmp_path=tmp_path, environment={"PYSHMEM_FAR": "rdma"})
-    assert status != 0 and "PYSHMEM_FAR: got 'rdma'; wants auto or tcp or fabric" in err
 
 
 @pytest.mark.parametrize(
@@ -249,18 +217,16 @@ def test_different_values_are_refused_on_all_pes(name, values, tmp_path):
     assert status != 0 and err.count(said) >= 2, err
 
 
-FAULTS = {
-    "a provider that is early": "_native.fabric_trial = lambda *words: False",
-    "data that do not come": "_native.far_get = lambda *words: None",
-    "requests that are dropped": "from pyshmem.transport.far import fabric\nfabric.FABRICS = ('tcp',)\nif os.environ['PMI_RANK'] == '1':\n    use, _native.fabric_use = _native.fabric_use, lambda least, trial, messaging: use(least, trial, 0)",
-    "a version that differs": "providers, _native.fabric_providers = _native.fabric_providers, lambda path: (1, int(os.environ['PMI_RANK']), providers(path)[2])",
+FAULTS = {  # what is done to a fabric, and what is said of it
+    "a provider that is early": ("_native.fabric_trial = lambda *words: False",
+        "on PE 0 tcp;ofi_rxm, libfabric .* says that data are in place before they are"),
+    "data that do not come": ("_native.far_get = lambda *words: None",
+        "on PE 0 tcp;ofi_rxm, libfabric .* does not bring back what was written to PE 1"),
+    "requests that are dropped": ("from pyshmem.transport.far import fabric\nfabric.FABRICS = ('tcp',)\nif os.environ['PMI_RANK'] == '1':\n    use, _native.fabric_use = _native.fabric_use, lambda least, trial, messaging: use(least, trial, 0)",
+        "on PE 0 atomic: PE 0: pe: got no answer from PE 1 on .*; wants one that can be reached.*"),
+    "a version that differs": ("providers, _native.fabric_providers = _native.fabric_providers, lambda path: (1, int(os.environ['PMI_RANK']), providers(path)[2])",
+        "PEs have different ones: tcp;ofi_rxm, libfabric 1.0, tcp;ofi_rxm, libfabric 1.1"),
 }  # fmt: skip
-SAID = {
-    "a provider that is early": "on PE 0 tcp;ofi_rxm, libfabric .* says that data are in place before they are",
-    "data that do not come": "on PE 0 tcp;ofi_rxm, libfabric .* does not bring back what was written to PE 1",
-    "requests that are dropped": "on PE 0 atomic: PE 0: pe: got no answer from PE 1 on .*; wants one that can be reached.*",
-    "a version that differs": "PEs have different ones: tcp;ofi_rxm, libfabric 1.0, tcp;ofi_rxm, libfabric 1.1",
-}
 
 
 @pytest.mark.parametrize(
@@ -268,14 +234,15 @@ SAID = {
     [(fault, wish) for fault in FAULTS for wish in ("auto", "fabric") if (fault[:8], wish) != ("requests", "fabric")],
 )
 def test_a_fabric_that_fails_its_test_is_refused_or_tcp_takes_its_place_and_says_why(fault, wish, tmp_path):
-    start = f"import os\nfrom pyshmem.runtime import _native\nget = _native.far_get\n{FAULTS[fault]}\n"
+    code, said = FAULTS[fault]
+    start = f"import os\nfrom pyshmem.runtime import _native\nget = _native.far_get\n{code}\n"
     program = start + "import pyshmem\npyshmem.init()\n_native.far_get = get\n" + CALLS
     environment = FABRIC | {"PYSHMEM_FAR": wish, "SHMEM_INFO": "1"}
     status, out, err = mpiexec(2, program, str(16 * KIB), tmp_path=tmp_path, environment=environment)
     if wish == "auto":
-        assert status == 0 and re.search(f"^Data to other nodes: tcp: {SAID[fault]}$", out, re.MULTILINE), (out, err)
+        assert status == 0 and re.search(f"^Data to other nodes: tcp: {said}$", out, re.MULTILINE), (out, err)
     else:
-        assert status != 0 and len(re.findall(f"PYSHMEM_FAR: got fabric, but {SAID[fault]}; wants", err)) >= 2, err
+        assert status != 0 and len(re.findall(f"PYSHMEM_FAR: got fabric, but {said}; wants", err)) >= 2, err
 
 
 @pytest.mark.parametrize("auto, requests", [("", "tcp"), ("fabric.FABRICS = ('tcp',)", "fabric")])
@@ -468,6 +435,7 @@ LOST = """
 import os
 import signal
 import sys
+import threading
 import torch
 import pyshmem as shmem
 
@@ -476,8 +444,6 @@ me = shmem.my_pe()
 page, source = shmem.zeros(16 << 20, dtype=torch.uint8), torch.ones(16 << 20, dtype=torch.uint8)
 shmem.barrier_all()
 if me == int(sys.argv[2]):
-    import threading
-
     threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGKILL)).start()
 calls = {
     "put": lambda: shmem.put(page, source, 1 - me),

@@ -164,33 +164,6 @@ print(me)
     assert (status, sorted(out.split())) == (0, list("012345")), err
 
 
-@pytest.mark.parametrize("call", ["shmem.barrier_all()", "shmem.collect(x, x, 0)", "shmem.sum_reduce(x, x)"])
-def test_a_collective_that_some_pes_never_call_names_them_after_the_time_out(tmp_path, call):
-    program = (
-        HEAD
-        + f"""
-shmem.init()
-flag, x = shmem.zeros(1, dtype=torch.int64), shmem.zeros(8)
-if shmem.my_pe() == 2:
-    try:
-        {call}
-    except shmem.WaitTimeoutError as error:
-        print(error, flush=True)
-    for pe in (0, 1, 3):
-        shmem.p(flag, 1, pe)
-else:
-    shmem.wait_until(flag, "==", 1)
-os._exit(0)
-"""
-    )
-    _, out, _ = mpiexec(4, program, tmp_path=tmp_path, environment={"PYSHMEM_WAIT_TIMEOUT": "1.5"})
-    name = call.split("(")[0].removeprefix("shmem.")
-    assert out.startswith(  # mpiexec may find fault with the exits
-        f"{name}: PE 2: team: got no call from PEs 0, 1 and 3 of TEAM_WORLD in 1.5 s; wants all of them to call it; "
-        "PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit; SHMEM_DEBUG=1 says where they are\n"
-    )
-
-
 @pytest.mark.parametrize(
     "given, setting",
     [

@@ -8,7 +8,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 import torch
@@ -48,55 +47,6 @@ def test_atomics_hold_the_limits_of_their_type_and_refuse_one_more(kind, memory)
         swap(address, 1.5)
 
 
-@pytest.mark.parametrize("kind", LIMITS)
-def test_add_wraps_as_in_c(kind, memory):
-    _, address = memory
-    low, high = LIMITS[kind]
-    getattr(_native, f"set_{kind}")(address, high)
-    assert getattr(_native, f"add_{kind}")(address, 1) == high
-    assert getattr(_native, f"fetch_{kind}")(address) == low
-
-
-@pytest.mark.parametrize("kind", POLLED)
-def test_test_compares_with_the_signedness_of_its_type(kind, memory):
-    words, address = memory
-    low, high = POLLED[kind]
-    bits = 8 * ctypes.sizeof(getattr(ctypes, f"c_{kind}"))
-    for value in (low, -1 if low else 0, 0, high):
-        words[0] = value & (2**bits - 1)
-        for other in (low, 0, high):
-            truths = (value == other, value != other, value > other, value >= other, value < other, value <= other)
-            assert tuple(getattr(_native, f"test_{kind}")(address, cmp, other) for cmp in range(6)) == truths
-
-
-@pytest.mark.parametrize("kind", POLLED)
-def test_wait_lets_other_threads_run_and_returns_what_they_wrote(kind, memory):
-    """Two threads wait for each other in turn: whichever held the GIL in its wait would stop both."""
-    words, address = memory
-    wait, turns = getattr(_native, f"wait_{kind}"), 100
-
-    def answer():
-        for turn in range(1, turns):
-            wait(address, 0, 2 * turn - 1, 60.0, 10)
-            words[0] = 2 * turn
-
-    other = threading.Thread(target=answer)
-    other.start()
-    for turn in range(1, turns):
-        words[0] = 2 * turn - 1
-        assert wait(address, 0, 2 * turn, 60.0, 10) == 2 * turn
-    other.join()
-
-
-@pytest.mark.parametrize("kind", POLLED)
-def test_wait_gives_up_after_its_time(kind, memory):
-    _, address = memory
-    begun = time.monotonic()
-    with pytest.raises(TimeoutError):
-        getattr(_native, f"wait_{kind}")(address, 0, 1, 0.2, 10)
-    assert time.monotonic() - begun >= 0.2
-
-
 @pytest.mark.parametrize("kind", POLLED)
 def test_wait_any_begins_where_it_is_told_and_passes_over_what_is_excluded(kind, memory):
     _, address = memory
@@ -109,25 +59,6 @@ def test_wait_any_begins_where_it_is_told_and_passes_over_what_is_excluded(kind,
     assert wait_any(address, 8, 0, 0, 0, 3) == -1
     with pytest.raises(TimeoutError):
         wait_any(address, 8, 0, 0, 0, 3, 0.05, 10)
-
-
-def test_copy_strided_moves_every_step_and_nothing_between(memory):
-    words, address = memory
-    for i in range(8):
-        words[i] = i + 1
-    _native.copy_strided(address + 256, address, 16, 8, 8, 4)
-    assert list(words[32:40]) == [1, 0, 2, 0, 3, 0, 4, 0]
-    _native.copy_strided(address + 256 + 48, address, -16, 16, 8, 4)
-    assert list(words[32:40]) == [7, 0, 5, 0, 3, 0, 1, 0]
-
-
-def test_sync_of_one_pe_returns_at_once_and_of_two_waits():
-    area = _native.area_bytes(2)
-    memory = ctypes.create_string_buffer(2 * area + 64)
-    address = (ctypes.addressof(memory) + 63) // 64 * 64
-    _native.sync((address, 0, 0, 1), 1.0, 10)
-    with pytest.raises(TimeoutError):
-        _native.sync((address, area, 0, 2), 0.05, 10)
 
 
 BUILD = """

@@ -63,14 +63,6 @@ def test_the_function_chooses_as_the_tree_does(data):
         assert written["schedule_for"](*features) == NAMES[number]
 
 
-def test_branches_that_end_alike_are_one(data):
-    """All matrices are done best by one schedule, though by how much depends on their rows."""
-    factor = np.where(data.features[:, 0] > 1000, 2.0, 3.0)
-    model = seer.tree(data.features, np.stack([data.best, data.best * factor], axis=1))
-    assert model.tree_.node_count > 1
-    assert seer.branches(model, NAMES) == "program_mapped"
-
-
 def test_a_tree_is_python_and_text():
     branch = "rows <= 9", ("mean <= 2.5", "a", "b"), "c"
     python = ["if rows <= 9:", "    if mean <= 2.5:", '        return "a"', '    return "b"', 'return "c"']

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from far_peer import (
-    ADD_UINT64, FETCH, FLUSH, GET, GET_STRIDED, GPU, POST, PUT, PUT_STRIDED, UPDATE, Peer, Service,
+    ADD_UINT64, FETCH, FLUSH, GET, GPU, POST, PUT, PUT_STRIDED, UPDATE, Peer, Service,
 )  # fmt: skip
 from pyshmem.runtime import _native
 from pyshmem.runtime.far import OPERATORS, STAGE
@@ -126,17 +126,6 @@ def test_words_are_moved_whole(at, nbytes, size, gpu, peer):
     assert f"move {size}" in gpu.done
 
 
-@pytest.mark.parametrize("start, item, step", [(0, 2, 8), (8, 8, 12), (4, 8, 16), (0, 8, 24), (1, 3, 3)])
-def test_strided_requests_touch_their_items_alone(start, item, step, gpu, peer):
-    data = bytes(range(1, 3 * item + 1))
-    peer.send(PUT_STRIDED, GPU + start, len(data), detail=item, value=step, payload=data, asks=1)
-    peer.reply()
-    rows = b"".join(data[first : first + item] + bytes(step - item) for first in range(0, len(data), item))
-    assert gpu.heap[:256].tobytes() == (bytes(start) + rows).ljust(256, b"\0")
-    peer.send(GET_STRIDED, GPU + start, len(data), detail=item, value=step)
-    assert peer.reply()[2] == data
-
-
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", RESULTS)
 def test_an_atomic_returns_the_previous_value_and_writes_its_result(name, dtype, gpu, peer):
@@ -151,12 +140,6 @@ def test_an_atomic_returns_the_previous_value_and_writes_its_result(name, dtype,
     assert np.frombuffer(old, kind)[0] == 5
     assert word[0] == RESULTS[name](kind.type(5), kind.type(3))
     assert not gpu.heap[:16].any() and not gpu.heap[16 + kind.itemsize :].any()
-
-
-def test_a_compare_and_swap_writes_only_if_the_word_is_cond(gpu, peer):
-    gpu.words[0] = 5
-    peer.send(FETCH, GPU, detail=OPERATORS.index("compare_swap") * 16 + 3, value=9, cond=4)
-    assert peer.reply()[1] == 5 and gpu.words[0] == 5
 
 
 def test_requests_on_both_kinds_of_memory_are_executed_in_order(gpu, peer, service):

@@ -62,12 +62,6 @@ def test_families_have_the_rows_that_they_are_named_for():
     assert max(uneven[each] for each in ("banded", "mesh 2-D", "mesh 3-D", "uniform")) < 1
 
 
-def test_a_symmetric_mesh_and_its_roads_have_each_edge_both_ways():
-    for family in ("mesh 2-D", "mesh 3-D", "roads"):
-        pattern = made(family).to_dense() != 0
-        assert torch.equal(pattern, pattern.T)
-
-
 def test_matrix_market_files_of_a_folder_are_matrices(tmp_path):
     whole = scipy.sparse.coo_matrix(([1.0, 2.0, 4.0], ([0, 1, 2], [0, 0, 2])), shape=(3, 3))
     (tmp_path / "below").mkdir()

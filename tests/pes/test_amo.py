@@ -168,18 +168,6 @@ def test_no_update_is_lost_where_operators_are_mixed_on_one_word(dtype, me, npes
         assert shmem.g(word, 0) == turns * npes * (1 + swapped) + (((1 << npes) - 1) << (2 * width))
 
 
-def test_swap_and_add_share_one_word_and_lose_nothing(npes):
-    """What swap takes out and what is left is all that add put in."""
-    pot, taken = shmem.zeros(1, dtype=torch.int64), 0
-    for i in range(2 * TURNS):
-        shmem.atomic_add(pot, i, 0)
-        taken += shmem.atomic_swap(pot, 0, 0)
-    total = shmem.zeros(1, dtype=torch.int64)
-    shmem.atomic_add(total, taken, 0)
-    shmem.barrier_all()
-    assert shmem.g(pot, 0) + shmem.g(total, 0) == sum(range(2 * TURNS)) * npes
-
-
 @pytest.mark.parametrize("dtype, step", [(torch.float32, 1), (torch.float64, 2.0**-20)], ids=ids)
 def test_float_adds_and_compare_swaps_share_one_word_and_lose_nothing(dtype, step, npes):
     word = shmem.zeros(1, dtype=dtype)

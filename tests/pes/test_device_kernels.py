@@ -1,4 +1,4 @@
-"""Kernels as people write them: loops, branches, helpers, tuples, keywords, grids, and what Triton finds left behind."""
+"""Kernels as people write them: loops, helpers, tuples, keywords, threads, and what Triton finds left behind."""
 
 import inspect
 import threading
@@ -15,28 +15,6 @@ pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
 
 @triton.jit
-def run_time_range(ctx, word, n, pe):
-    for i in range(n):
-        dev.atomic_add(ctx, word, i, pe)
-    for i in range(1, n):
-        dev.atomic_add(ctx, word, i, pe)
-    for i in range(n, 0, -1):
-        dev.atomic_add(ctx, word, 1 + 0 * i, pe)
-    for i in tl.range(0, n):
-        dev.atomic_add(ctx, word, i, pe)
-    for i in tl.static_range(3):
-        dev.atomic_add(ctx, word, i, pe)
-
-
-@pytest.mark.parametrize("n", [0, 1, 10])
-def test_loops_over_a_run_time_range(n):
-    word, (_, _, right) = shmem.zeros(1, dtype=torch.int64), neighbours()
-    run_time_range[(1,)](shmem.device_context(), word, n, right)
-    shmem.barrier_all()
-    assert word.item() == 3 * sum(range(n)) + n + 3
-
-
-@triton.jit
 def while_loop(ctx, word, n, pe):
     while dev.g(ctx, word, pe) < n:
         dev.p(ctx, word, dev.g(ctx, word, pe) + 1, pe)
@@ -47,28 +25,6 @@ def test_a_while_loop_on_remote_memory():
     while_loop[(1,)](shmem.device_context(), word, 20, right)
     shmem.barrier_all()
     assert word.item() == 20
-
-
-@triton.jit
-def branches(ctx, words, n):
-    """if on PE numbers, on what was read, and on both."""
-    me = dev.my_pe(ctx)
-    if me == 0:
-        dev.p(ctx, words, 1, me)
-    else:
-        dev.p(ctx, words, 2, me)
-    if dev.g(ctx, words, me) == 1 and me == 0:
-        dev.p(ctx, words + 1, 3, me)
-    elif me % 2 == 1:
-        dev.p(ctx, words + 1, 4, me)
-    if not (n > 5):
-        dev.p(ctx, words + 2, 5, me)
-
-
-def test_branches_on_run_time_scalars(me):
-    words = shmem.zeros(3, dtype=torch.int32)
-    branches[(1,)](shmem.device_context(), words, 4)
-    assert words.tolist() == [1, 3, 5] if me == 0 else words.tolist() == [2, 4 if me % 2 else 0, 5]
 
 
 @triton.jit
@@ -200,32 +156,6 @@ def test_constants_may_be_given_names_in_the_kernel():
     flag = shmem.zeros(1, dtype=torch.uint64)
     stored_constants[(1,)](shmem.device_context(), flag, shmem.zeros(1, dtype=torch.int32))
     assert shmem.signal_fetch(flag) == 5
-
-
-@triton.jit
-def ring_kernel(ctx, flag, right):
-    dev.signal_add(ctx, flag, 1, right)
-    dev.signal_wait_until(ctx, flag, dev.CMP_GE, 1)
-
-
-def test_flags_may_be_0_d_views_and_kernels_follow_each_other():
-    """Several kernels one after another, each on a flag of its own, on the same storage."""
-    flags, (_, _, right) = shmem.zeros(6, dtype=torch.uint64), neighbours()
-    for j in range(6):
-        assert flags[j].dim() == 0
-        ring_kernel[(1,)](shmem.device_context(), flags[j], right)
-    assert flags.tolist() == [1] * 6
-
-
-@triton.jit
-def without_tl(ctx, word, pe):
-    dev.p(ctx, word, 1, pe)
-
-
-def test_a_kernel_may_use_the_device_calls_alone():
-    word = shmem.zeros(1, dtype=torch.int64)
-    without_tl[(1,)](shmem.device_context(), word, shmem.my_pe())
-    assert word.item() == 1
 
 
 def test_a_kernel_may_be_launched_from_another_thread():
