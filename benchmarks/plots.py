@@ -37,10 +37,7 @@ def _together(rows: Iterable[Row], key: Callable[[Row], str]) -> list[tuple[str,
 
 
 def _by_size(run: Mapping[str, Any], group: str, rows: Sequence[Row], path: Path) -> Path:
-    """Draw times on the left and rates on the right, each with its spread.
-
-    What bounds the others is a dotted line. It is called their ceiling if nothing was faster.
-    """
+    """Draw times on the left and rates on the right, each with its spread; what bounds the others is a dotted line."""
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), layout="constrained")
     streams = any("messages_per_second" in each for row in rows for each in row["figures"].values())
     rate = ("messages/s", _messages) if streams else ("MB/s on the busiest link", _megabytes)
@@ -54,8 +51,7 @@ def _by_size(run: Mapping[str, Any], group: str, rows: Sequence[Row], path: Path
                 continue
             style = {"linestyle": ":", "color": "black"} if bound else {"marker": mark, "markersize": 4}
             sizes, values, spreads = zip(*points, strict=True)
-            label = f"{name} (ceiling)" if bound and not _exceeded(run, rows, name) else name
-            (line,) = axes.plot(sizes, values, label=label, **style)
+            (line,) = axes.plot(sizes, values, label=f"{name} (ceiling)" if bound else name, **style)
             low = [at / (1 + spread) for at, spread in zip(values, spreads, strict=True)]
             high = [at * (1 + spread) for at, spread in zip(values, spreads, strict=True)]
             axes.fill_between(sizes, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
@@ -105,18 +101,6 @@ def _peers(run: Mapping[str, Any], rows: Sequence[Row]) -> list[str]:
 
 def _timed(figure: Mapping[str, Any]) -> bool:
     return bool(figure.get("samples"))
-
-
-def _exceeded(run: Mapping[str, Any], rows: Sequence[Row], name: str) -> bool:
-    """Whether a peer was faster than the ceiling of this name at some size, by more than both spreads."""
-    for row in rows:
-        bound = row["figures"].get(name.rpartition(": ")[2], {})
-        for peer in run["peers"] if _timed(bound) else ():
-            figure = row["figures"].get(peer, {})
-            apart = 1 - max(figure.get("spread", 0), bound.get("spread", 0))
-            if _timed(figure) and figure["median"] < bound["median"] * apart:
-                return True
-    return False
 
 
 def _bytes(at: float) -> str:

@@ -16,7 +16,7 @@ pytest.importorskip("rich")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import __main__ as command
-from benchmarks import gpu, gpu_libraries, gpu_pt2pt, nodes, record, table
+from benchmarks import gpu_libraries, gpu_pt2pt, nodes, record, table
 from benchmarks.figures import BOUND, Figure, Report, busbw, of_bound, ratio
 from benchmarks.rows import KIB, MIB, Row, once, select, size
 from benchmarks.runner import Contender, Effort, measure
@@ -65,23 +65,21 @@ def test_rows_are_well_formed(suite):
         assert not row.ceiling or row.bus or suite.name in ("startup", "models")
 
 
-@pytest.mark.parametrize("name", ["gpu", "gpu_pt2pt", "gpu_collectives", "ops"])
+@pytest.mark.parametrize("name", ["gpu_pt2pt", "gpu_collectives", "ops"])
 def test_every_row_has_its_operation(name):
     text = (ROOT / "benchmarks" / "operations" / f"{name}.py").read_text()
     assert not [row.operation for row in SUITES[name].rows if f"    def {row.operation}(self, nbytes: int" not in text]
 
 
 def test_rows_are_selected_by_group_name_and_size():
-    def names(*only):
-        return {row.key for row in select(gpu.ROWS, only, 2)}
+    def names(*only, n_pes=2):
+        return {row.key for row in select(gpu_pt2pt.ROWS, only, n_pes)}
 
-    assert names("host put 8 B, issue") == names("put 8") == {"host put 8 B, issue"}
-    assert "host p" in names("Host") and "signal, one way" not in names("Host")
-    assert {row.key for row in select(gpu_pt2pt.ROWS, ["Pairs 64 MiB", "copy within"], 2)} >= {
-        f"copy within the memory of a GPU {256 * MIB}"
-    }
-    assert select(gpu.ROWS, None) == list(gpu.ROWS)
-    assert {row.name for row in gpu.ROWS} - {row.name for row in select(gpu.ROWS, None, 1)} == {"signal, one way"}
+    assert names("put, quiet by the host 8 B") == names("put, quiet by the host 8\n") == {"put, quiet by the host 8"}
+    assert names("Words by the host") == {"p by the host", "g by the host", "atomic_fetch_add by the host"}
+    assert names("Pairs 64 MiB", "copy within") >= {f"copy within the memory of a GPU {256 * MIB}"}
+    assert "put, PE 2 to 0" not in " ".join(names()) and not names("Words", n_pes=1)
+    assert select(gpu_pt2pt.ROWS, None) == list(gpu_pt2pt.ROWS)
 
 
 def test_sizes_have_units_and_rates_are_those_of_the_bus():
@@ -247,11 +245,11 @@ def test_a_library_that_is_not_installed_is_listed_and_not_started(monkeypatch):
 @pytest.mark.parametrize(
     "name, only",
     [
-        ("gpu", ("host p", "signal")),
         (
             "gpu_pt2pt",
             (
                 "host 8 B",
+                "p by the host",
                 "put in a kernel 8 B",
                 "get in a kernel 8 B",
                 "load of tiles in a kernel 4 KiB",

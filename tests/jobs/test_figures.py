@@ -88,13 +88,6 @@ def test_quick_leaves_out_rows_that_are_not_brief_unless_they_are_asked_for():
     assert select(rows, ["a 16"], quick=True) == rows[1:]
 
 
-def test_a_page_names_the_rows_that_were_left_out():
-    found = run()
-    assert "Not reached" not in sheets.markdown(record.as_json(found))
-    found.left_out += ["put 8", "put 64"]
-    assert sheets.markdown(record.as_json(found)).endswith("Not reached in this run: put 8, put 64")
-
-
 def test_no_row_begins_after_the_budget_and_those_are_listed(tmp_path, capsys):
     """The third row would begin at 11 s, by the clock that all PEs agree on."""
 
@@ -243,19 +236,6 @@ def test_a_picture_joins_the_points_of_a_line_wherever_its_rows_stand(monkeypatc
         assert lines == {"pyshmem": [row.nbytes for row in PUT], "memcpy (ceiling)": [row.nbytes for row in PUT]}
         assert [left.xaxis.get_major_formatter()(at) for at in (8, 64 * KIB, 16 * MIB)] == ["8", "64 KiB", "16 MiB"]
         assert len(left.collections) == 2  # the spreads
-
-
-def test_a_bound_that_is_exceeded_is_called_no_ceiling_and_messages_are_counted(monkeypatch, tmp_path):
-    found = run()
-    found.results[PUT[2]]["pyshmem"] = Figure("put()", samples=[1e-6, 1e-6])
-    (left, _), _ = drawn_lines(monkeypatch, found, tmp_path)
-    assert [line.get_label() for line in left.lines] == ["pyshmem", "memcpy"]
-    found.results = {
-        Row("rate", "puts", "puts", n, bus=once, messages=True): {"pyshmem": Figure(samples=[4e-7])}
-        for n in (8, 64, 512)
-    }
-    (_, right), _ = drawn_lines(monkeypatch, found, tmp_path)
-    assert right.get_ylabel() == "messages/s" and list(right.lines[0].get_ydata()) == [1 / 4e-7] * 3
 
 
 def test_what_an_earlier_run_measured_is_shown_drawn_and_written_again(tmp_path, capsys):
