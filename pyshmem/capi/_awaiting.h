@@ -9,7 +9,8 @@ static int run_handlers(spin_t *unused) {
     return 0;
 }
 
-static spin_t begin_wait(void) {
+static spin_t begin_wait(const char *routine) {
+    if (activity->watched) snprintf(activity->where, sizeof activity->where, "%s", routine);
     spin_t s = spin_begin(state.timeout, state.spins);
     if (state.spans) helper = state.calls->help;
     if (!state.embedded) s.interrupted = run_handlers;
@@ -45,7 +46,7 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
 #define AWAITING(T)                                                                                                  \
     static RARELY T##_t wait_slowly_##T(const char *routine, const T##_t *ivar, int cmp, T##_t v) {                  \
         T##_t seen;                                                                                                  \
-        spin_t s = begin_wait();                                                                                     \
+        spin_t s = begin_wait(routine);                                                                              \
         while (!holds_##T(seen = look_##T(readable(ivar, sizeof v)), cmp, v))                                        \
             if (!spin_pause(&s)) time_out(routine, "ivar", ivar, cmp, (int64_t)v, (int64_t)seen, 0);                 \
         spin_end(&s);                                                                                                \
@@ -83,7 +84,7 @@ static RARELY void time_out(const char *routine, const char *argument, const voi
         int64_t found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count));           \
         if (found < 0 && !wait) return SIZE_MAX;                                                                     \
         if (found >= 0) return (size_t)found;                                                                        \
-        spin_t s = begin_wait();                                                                                     \
+        spin_t s = begin_wait(routine);                                                                              \
         for (; found < 0; found = find_##T(readable(ivars, nbytes), count, cmp, v, each, status, next_first(count))) \
             if (!spin_pause(&s)) time_out(routine, "ivars", ivars, cmp, (int64_t)v[0], 0, 1);                        \
         spin_end(&s);                                                                                                \

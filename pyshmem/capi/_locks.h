@@ -11,7 +11,7 @@ static void set_lock(const char *routine, long *lock) {
     uint64_t home = reach(routine, SHMEM_CTX_DEFAULT, "lock", lock, sizeof *lock, 0);
     uint64_t seen = amo_add_uint64(routine, SHMEM_CTX_DEFAULT, "lock", lock, TICKET, 0, 0, 1);
     uint32_t ticket = (uint32_t)(seen >> 32), served = (uint32_t)seen;
-    spin_t s = begin_wait();
+    spin_t s = begin_wait(routine);
     while (served != ticket) {
         served = is_near(home) ? look_uint32((uint32_t *)home)
                                : amo_fetch_uint32(routine, SHMEM_CTX_DEFAULT, "lock", lock, 0, 0, 0, 1);

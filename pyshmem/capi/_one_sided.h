@@ -25,7 +25,7 @@ static RARELY void get_away(const char *routine, shmem_ctx_t ctx, void *dest, co
 #define COPY(NAME, WAIT)                                                                               \
     static inline void put##NAME(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, \
                                  uint64_t nbytes, int pe) {                                            \
-        uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);                                \
+        uint64_t place = reach_counted(routine, ctx, "dest", dest, nbytes, pe);                        \
         if (is_near(place) && !on_gpu(source))                                                         \
             copy_item((char *)place, source, nbytes);                                                  \
         else if (nbytes)                                                                               \
@@ -33,7 +33,7 @@ static RARELY void get_away(const char *routine, shmem_ctx_t ctx, void *dest, co
     }                                                                                                  \
     static inline void get##NAME(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, \
                                  uint64_t nbytes, int pe) {                                            \
-        uint64_t place = reach(routine, ctx, "source", source, nbytes, pe);                            \
+        uint64_t place = reach_counted(routine, ctx, "source", source, nbytes, pe);                    \
         if (is_near(place) && !on_gpu(dest))                                                           \
             copy_item(dest, (const char *)place, nbytes);                                              \
         else if (nbytes)                                                                               \
@@ -68,6 +68,7 @@ static RARELY void iput(const char *routine, shmem_ctx_t ctx, void *dest, const 
     uint64_t nbytes = span(routine, "dst", s.dst, &s);
     span(routine, "sst", s.sst, &s);
     uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);
+    count_call(!is_near(place), s.item * s.count);
     if (on_gpu(dest) || on_gpu(source)) {
         strided_on_gpu("put_strided", routine, ctx, dest, source, to_step, own_step, &s, pe);
         return;
@@ -83,6 +84,7 @@ static RARELY void iget(const char *routine, shmem_ctx_t ctx, void *dest, const 
     uint64_t nbytes = span(routine, "sst", s.sst, &s);
     span(routine, "dst", s.dst, &s);
     uint64_t place = reach(routine, ctx, "source", source, nbytes, pe);
+    count_call(!is_near(place), s.item * s.count);
     if (on_gpu(dest) || on_gpu(source)) {
         strided_on_gpu("get_strided", routine, ctx, source, dest, own_step, from_step, &s, pe);
         return;
@@ -108,7 +110,7 @@ static RARELY uint64_t amo_away(const char *routine, shmem_ctx_t ctx, const void
 #define AMO(OP, N, T, B)                                                                                             \
     static inline T##_t amo_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, const void *dest, \
                                        T##_t value, T##_t cond, int pe, int fetches) {                               \
-        uint64_t place = reach(routine, ctx, argument, dest, sizeof(T##_t), pe);                                     \
+        uint64_t place = reach_counted(routine, ctx, argument, dest, sizeof(T##_t), pe);                             \
         if (is_near(place)) return seq_##OP##_##T((B##_t *)place, value, cond);                                      \
         return value_##T((B##_t)amo_away(routine, ctx, dest, pe, place, OP_##OP * 16 + TYPE_##T, bits_##T(value),    \
                                          bits_##T(cond), fetches));                                                  \
@@ -119,9 +121,10 @@ static RARELY uint64_t amo_away(const char *routine, shmem_ctx_t ctx, const void
         if (is_near(place) || on_gpu(dest))                                                                          \
             *(T##_t *)fetch = amo_##OP##_##T(routine, ctx, argument, dest, value, cond, pe, 1);                      \
         else                                                                                                         \
-            complete(routine,                                                                                        \
-                     state.calls->atomic(place, OP_##OP * 16 + TYPE_##T, bits_##T(value), bits_##T(cond), fetch, 0), \
-                     NULL);                                                                                          \
+            count_call(1, sizeof(T##_t)), complete(routine,                                                          \
+                                                   state.calls->atomic(place, OP_##OP * 16 + TYPE_##T,               \
+                                                                       bits_##T(value), bits_##T(cond), fetch, 0),   \
+                                                   NULL);                                                            \
     }
 #define AMOS_OF_NUMBER(T, B) OF_NUMBERS(AMO, T, B)
 #define AMOS_OF_INTEGER(T, B) OF_INTEGERS(AMO, T, B)
@@ -151,8 +154,8 @@ static RARELY void put_signal_away(const char *routine, shmem_ctx_t ctx, void *d
 
 static inline void put_signal(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes,
                               uint64_t *sig_addr, uint64_t signal, int sig_op, int pe) {
-    uint64_t word = reach(routine, ctx, "sig_addr", sig_addr, sizeof *sig_addr, pe);
-    uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);
+    uint64_t word = reach_counted(routine, ctx, "sig_addr", sig_addr, sizeof *sig_addr, pe);
+    uint64_t place = reach_counted(routine, ctx, "dest", dest, nbytes, pe);
     if (sig_op != SHMEM_SIGNAL_SET && sig_op != SHMEM_SIGNAL_ADD) refuse_operation(routine, sig_op);
     int set = sig_op == SHMEM_SIGNAL_SET;
     if (!is_near(word) || !is_near(place) || on_gpu(source)) {

@@ -32,10 +32,12 @@ typedef struct {
     uint64_t start, bytes, away;
 } static_t;
 
-/* checked: the bytes of the heap for which one comparison is enough; 0 in debug mode. check: PYSHMEM_CHECK. gpu_base,
- * gpu_bytes: the GPU heap of this PE; gpu_first, gpu_span: all GPU heaps that are mapped; 0 without one. */
+/* activity: where the page of _activity.h is. checked: the bytes of the heap for which one comparison is enough; 0 in
+ * debug mode. check: PYSHMEM_CHECK. gpu_base, gpu_bytes: the GPU heap of this PE; gpu_first, gpu_span: all GPU heaps
+ * that are mapped; 0 without one. */
 typedef struct {
     const native_calls_t *calls;
+    activity_t **activity;
     uint64_t base, bytes, checked;
     const int64_t *away;
     uint64_t gpu_base, gpu_bytes, gpu_first, gpu_span;
@@ -45,7 +47,7 @@ typedef struct {
     static_t statics[MOST_STATICS];
     team_t teams[MOST_TEAMS];
 } state_t;
-static state_t state;
+static state_t state = {.activity = &activity};
 
 /* Calls a function of pyshmem.capi.bridge by its name, with up to ARGUMENTS integers, which it may replace. */
 static int64_t rare(const char *name, int64_t *arguments);
@@ -191,6 +193,14 @@ static inline uint64_t reach(const char *routine, shmem_ctx_t ctx, const char *a
     return here + (uint64_t)state.away[world_pe(routine, ctx, pe)];
 }
 static inline int is_near(uint64_t place) { return LIKELY(place >> PLACE_SHIFT == 0); }
+
+/* reach, for a call that moves so many bytes there. */
+static inline uint64_t reach_counted(const char *routine, shmem_ctx_t ctx, const char *argument, const void *where,
+                                     uint64_t nbytes, int pe) {
+    uint64_t place = reach(routine, ctx, argument, where, nbytes, pe);
+    count_call(!is_near(place), nbytes);
+    return place;
+}
 
 /* ---- what a call of _interface.h returned ---- */
 

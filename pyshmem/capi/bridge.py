@@ -23,7 +23,7 @@ from pyshmem.capi import on_gpu
 from pyshmem.capi.on_gpu import text
 from pyshmem.host import init as host_init
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
-from pyshmem.runtime import _native, differing_calls, environment, errors, exits
+from pyshmem.runtime import _native, activity, differing_calls, environment, errors, exits
 from pyshmem.runtime.areas import pool
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
@@ -49,7 +49,7 @@ _Static = _structure("_Static", start=_u, bytes=_u, away=_u)
 _Team = _structure("_Team", handle=_u, native=_u, me=_i, start=_i, stride=_i, size=_i, contexts=_i)
 _State = _structure(  # state_t of _state.h
     "_State",
-    **dict.fromkeys(("calls", "base", "bytes", "checked", "away"), _u),
+    **dict.fromkeys(("calls", "activity", "base", "bytes", "checked", "away"), _u),
     **dict.fromkeys(("gpu_base", "gpu_bytes", "gpu_first", "gpu_span"), _u),
     **dict.fromkeys(("my_pe", "n_pes", "spans", "check", "debug", "embedded", "level"), _i),
     timeout=ctypes.c_double,
@@ -98,6 +98,7 @@ def _tell(begins: bool) -> None:
     for index, team in enumerate((TEAM_WORLD, TEAM_SHARED)):
         _describe(team)
         _state.teams[index].handle = index + 1
+    ctypes.c_uint64.from_address(_state.activity).value = activity.own.address
     _state.calls = _native.library_calls()  # last: it says that there is a job
 
 

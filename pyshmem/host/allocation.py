@@ -62,7 +62,7 @@ def allocate(
     if nbytes == 0:
         return heap.tensor(0, shape, dtype)
     offset = _room(routine, heap, nbytes, alignment)
-    _note_site(heap, offset)
+    _note(heap, offset)
     return heap.tensor(heap.base + offset, shape, dtype)
 
 
@@ -330,21 +330,25 @@ def _allocation(routine: str, operand: Operand) -> int:
 def _resized(heap: Heap, offset: int, nbytes: int) -> int:
     """Resize an allocation in place or move it, and return the new offset. An error leaves it unchanged."""
     if heap.allocator.resize(offset, nbytes):
+        heap.note_use()
         return offset
     moved = _room("realloc", heap, nbytes)
     old = heap.allocator.size_of(offset) or 0
     heap.near.put(heap.base + moved, heap.base + offset, min(old, nbytes))
     _release(heap, offset)
-    _note_site(heap, moved)
+    _note(heap, moved)
     return moved
 
 
 def _release(heap: Heap, offset: int) -> None:
     heap.allocator.release(offset)
     heap.sites.pop(offset, None)
+    heap.note_use()
 
 
-def _note_site(heap: Heap, offset: int) -> None:
+def _note(heap: Heap, offset: int) -> None:
+    """Note a new allocation."""
+    heap.note_use()
     if job.debug:
         heap.sites[offset] = site()
 

@@ -9,12 +9,14 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.kernels.methods_by_size import open_tables
 from pyshmem.runtime import (
+    activity,
     bootstrap,
     census,
     environment,
@@ -237,9 +239,20 @@ def _join(mpi: Any, comm: Any, heap_size: int | str | None, device: Device | Non
         begin(team.area_index)
     job.generation += 1
     job.inits = 1
+    _count()
     host_timeouts.listen(environment.read("PYSHMEM_DUMP"), mpi.COMM_WORLD.rank)
     exits.name_pe(mpi.COMM_WORLD.rank)
     return reports
+
+
+def _count() -> None:
+    """Count in this PE's page, for `pyshmem top`."""
+    host, pid = job.first
+    told = {"job": pid, "host": host, "pe": job.my_pe, "n_pes": job.n_pes, "pid": os.getpid()}
+    with suppress(OSError):  # a process without a descriptor left is not shown
+        activity.own.open(told, host_timeouts.where)
+    for heap in heaps.values():
+        heap.note_use()
 
 
 def _meet(mpi: Any, comm: Any, heap_size: int | str | None, device: Device | None) -> bool:
@@ -248,6 +261,7 @@ def _meet(mpi: Any, comm: Any, heap_size: int | str | None, device: Device | Non
     answers, mailbox = census.take(mpi.COMM_WORLD.rank, comm, host, heap_size, device)
     try:
         nodes.find(comm, answers)
+        job.first = answers[0].host, answers[0].place[0]
         _open_heaps(comm, answers, mailbox)
         return answers[0].report
     finally:
@@ -315,6 +329,7 @@ def _report() -> None:
 def _release() -> None:
     for listener in listeners:
         listener(False)
+    activity.own.close()
     _list_leaks()
     _close_heaps()
     TEAM_WORLD._leave()

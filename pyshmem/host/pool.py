@@ -95,6 +95,7 @@ class Pool:
         self._torchs = None
         for offset in self._regions:
             self._heap.allocator.release(offset)
+            self._heap.note_use()
             self._heap.sites.pop(offset, None)
 
     def __enter__(self) -> Pool:

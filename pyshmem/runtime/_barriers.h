@@ -122,6 +122,7 @@ static inline int is_away(const team_t *t, int64_t j) { return t->away && is_far
 static inline counters_t *counters(const team_t *t) { return (counters_t *)(t->area + COUNTERS); }
 static void begin(team_t *t, uint64_t word) {
     t->call = ++counters(t)->calls;
+    activity->meetings++;
     t->word = word;
 }
 static void release_gil(team_t *t) {
@@ -245,7 +246,8 @@ static int await(team_t *t, uint64_t offset, uint64_t epoch) {
     }
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
     release_gil(t);
-    if (crowded && yield_for(t, word, epoch)) return 1;
+    spin_starts(&t->spin);
+    if (crowded && yield_for(t, word, epoch)) return spin_end(&t->spin), 1;
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch)
         if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin))) break;
     spin_end(&t->spin);

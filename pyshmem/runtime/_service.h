@@ -100,6 +100,7 @@ static int execute_all(peer_t *p) {
             execute(p, &r, payload);
             at += sizeof r + data;
         }
+        count_request(r.nbytes);
     }
     drop(p, at);
     return 0;

@@ -4,6 +4,8 @@
 #include <stdint.h>
 #include <time.h>
 
+#include "_activity.h"
+
 #if defined(__x86_64__) || defined(__i386__)
 #define CPU_RELAX() __builtin_ia32_pause()
 #elif defined(__aarch64__)
@@ -14,6 +16,8 @@
 
 /* If `spins` is at most this number, PEs share cores: see pyshmem.runtime.job. */
 enum { CROWDED = 100 };
+
+enum { LONG_NS = 20000000 }; /* after which a wait looks for signals, and again */
 
 enum { EQ, NE, GT, GE, LT, LE };
 #define COMPARE(T)                                                                                \
@@ -44,9 +48,10 @@ static int64_t now_ns(void) {
 typedef struct spin {
     uint64_t polls, spins;
     int64_t started, checked, limit;
-    int failed; /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
-    int told;   /* whether `interrupted` has told of this wait */
-    int helped; /* whether `helper` has been called */
+    int failed;  /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
+    int told;    /* whether `interrupted` has told of this wait */
+    int helped;  /* whether `helper` has been called */
+    int counted; /* whether count_wait has been called */
     int (*interrupted)(struct spin *);
     void *with;
 } spin_t;
@@ -60,14 +65,38 @@ static spin_t spin_begin(double timeout, uint64_t spins) {
     return (spin_t){.spins = spins, .limit = timeout > 0 ? (int64_t)(timeout * 1e9) : 0};
 }
 
-static void spin_end(spin_t *s) {
+static void let_help_end(spin_t *s) {
     if (s->helped) helper(1);
     s->helped = 0;
+}
+
+/* A wait that has to wait: its beginning, and its end. */
+static inline void count_wait(void) {
+    activity->waits++;
+    if (activity->watched) activity->since = now_ns();
+}
+static void count_wait_end(void) {
+    if (!activity->since) return;
+    activity->waited += (uint64_t)(now_ns() - activity->since);
+    activity->since = 0;
+    activity->where[0] = 0;
+}
+
+static inline void spin_starts(spin_t *s) {
+    if (!s->counted) count_wait();
+    s->counted = 1;
+}
+
+static void spin_end(spin_t *s) {
+    let_help_end(s);
+    if (s->counted) count_wait_end();
+    s->counted = 0;
 }
 
 /* Returns 0 if the wait must stop. */
 static int spin_check(spin_t *s) {
     int64_t now = now_ns();
+    if (activity->watched && !activity->since) activity->since = now; /* it was not when the wait began */
     if (!s->started) {
         s->started = s->checked = now;
         return 1;
@@ -76,15 +105,16 @@ static int spin_check(spin_t *s) {
         s->failed = 1;
         return 0;
     }
-    if (!s->interrupted || now - s->checked < 20000000) return 1;
+    if (!s->interrupted || now - s->checked < LONG_NS) return 1;
     s->checked = now;
-    spin_end(s);
+    let_help_end(s);
     s->failed = s->interrupted(s) ? 2 : 0;
     return !s->failed;
 }
 
 /* Waits for a moment. Returns 0 if the wait must stop. */
 static int spin_pause(spin_t *s) {
+    spin_starts(s);
     if (helper && s->polls >= BEFORE_HELP) s->helped = 1, helper(0);
     if (++s->polls <= s->spins) {
         CPU_RELAX();

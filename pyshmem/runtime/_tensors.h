@@ -3,6 +3,7 @@
 #pragma once
 #include <stdlib.h>
 
+#include "_activity.h"
 #include "_conversions.h"
 
 typedef struct {
@@ -203,6 +204,7 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, nbytes)) Py_RETURN_NONE;
     PyObject *route = n == 5 ? move_to(&v, args[4], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
+    if (n == 5) count_call(route == v.far, nbytes);
     return tuple_of(route, 3, (uint64_t[]){symmetric.address, private.address, nbytes});
 }
 
@@ -217,6 +219,7 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, symmetric.nbytes)) Py_RETURN_NONE;
     PyObject *route = n == 3 ? move_to(&v, args[2], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
+    if (n == 3) count_call(route == v.far, symmetric.item);
     return tuple_of(route, 2, (uint64_t[]){symmetric.address, symmetric.code * UINT64_C(16) + symmetric.item});
 }
 

@@ -3,9 +3,18 @@
 #include "_conversions.h"
 #include "_spins.h"
 
-/* What tells the user of a long wait, and the nanoseconds after which a wait is long. NULL: nothing tells. */
-static PyObject *teller;
+/* What tells the user of a long wait, and the nanoseconds after which a wait is long. NULL: nothing tells. namer: says
+ * in the page of _activity.h which call waits. */
+static PyObject *teller, *namer;
 static int64_t long_wait;
+
+/* Says which call waits, once for a wait, if somebody watches. Returns whether that failed. */
+static int name_wait(void) {
+    if (!namer || !activity->watched || activity->where[0]) return 0;
+    PyObject *none = PyObject_CallNoArgs(namer);
+    Py_XDECREF(none);
+    return !none;
+}
 
 /* Takes the GIL, so that Ctrl-C and other signal handlers run, and tells of a long wait. s->with: the thread state of a
  * wait without the GIL. */
@@ -19,6 +28,7 @@ static int handle_signals(spin_t *s) {
         raised = !none;
         Py_XDECREF(none);
     }
+    raised = raised || name_wait();
     *released = PyEval_SaveThread();
     return raised;
 }
@@ -34,6 +44,45 @@ static PyObject *py_tell_of_waits(PyObject *self, PyObject *const *args, Py_ssiz
         Py_INCREF(args[1]);
         teller = args[1];
     }
+    Py_RETURN_NONE;
+}
+
+/* count_in(address, function): counts in the page at this address, 0: in none; the function writes there which call
+ * waits. */
+static PyObject *py_count_in(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t address;
+    if (!arity("count_in", n, 2) || !to_u64(args[0], &address)) return NULL;
+    activity = address ? (activity_t *)address : &nobodys;
+    Py_CLEAR(namer);
+    if (address) Py_INCREF(namer = args[1]);
+    Py_RETURN_NONE;
+}
+
+/* count_call(far, bytes): a call that neither locate nor locate_word has counted. */
+static PyObject *py_count_call(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    uint64_t nbytes;
+    if (!arity("count_call", n, 2) || !to_u64(args[1], &nbytes)) return NULL;
+    count_call(args[0] == Py_True, nbytes);
+    Py_RETURN_NONE;
+}
+
+/* wait_goes_on(begins), wait_ends(): in each turn of a loop of Python's that waits, and at its end. */
+static PyObject *py_wait_goes_on(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    if (!arity("wait_goes_on", n, 1)) return NULL;
+    if (args[0] == Py_True) {
+        count_wait();
+    } else if (activity->watched) {
+        if (!activity->since) activity->since = now_ns();
+        if (now_ns() - activity->since > LONG_NS && name_wait()) return NULL;
+    }
+    Py_RETURN_NONE;
+}
+static PyObject *py_wait_ends(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    count_wait_end();
     Py_RETURN_NONE;
 }
 
@@ -118,4 +167,9 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
 POLLED(WAITS)
 
 #define WAIT_METHODS(T) METHOD(test_##T), METHOD(wait_##T), METHOD(wait_any_##T),
-static PyMethodDef wait_methods[] = {POLLED(WAIT_METHODS) METHOD(tell_of_waits), LAST_METHOD};
+static PyMethodDef wait_methods[] = {POLLED(WAIT_METHODS) METHOD(tell_of_waits),
+                                     METHOD(count_in),
+                                     METHOD(count_call),
+                                     METHOD(wait_goes_on),
+                                     METHOD_NO_ARGUMENTS(wait_ends),
+                                     LAST_METHOD};

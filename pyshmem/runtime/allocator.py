@@ -113,6 +113,11 @@ class Allocator:
         """Return (start, end) of every live allocation, in order of address."""
         return list(zip(self.starts[1:], self.ends[1:], strict=True))
 
+    @property
+    def used(self) -> int:
+        """The bytes of the heap that no hole has."""
+        return self.size - sum(high - low for low, high in self.holes())
+
     def largest_hole(self) -> int:
         return max((high - low for low, high in self.holes()), default=0)
 

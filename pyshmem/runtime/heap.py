@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from pyshmem.runtime import _native
+from pyshmem.runtime import _native, activity
 from pyshmem.runtime.allocator import Allocator
 from pyshmem.runtime.job import job
 
@@ -98,6 +98,10 @@ class Heap:
         """Name an allocation in an error, as "0 to 64"; in debug mode also as ", allocated at heat.py:12"."""
         site = self.sites.get(block[0])
         return f"{block[0]} to {block[1]}" + (f", allocated at {site}" if site else "")
+
+    def note_use(self) -> None:
+        """Note in the page of pyshmem.runtime.activity how much of the heap is in use."""
+        activity.own.heap(int(self.streams), self.allocator.used, self.size)
 
     def enter(self) -> None:
         """Make this heap's GPU the current device of the calling thread. Does nothing for CPU memory."""

@@ -202,6 +202,11 @@ def _line(frame: FrameType | None) -> str:
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else "?"
 
 
+def where() -> str:
+    """Return the call of this thread and the program's line, such as "wait_until at heat.py:12"."""
+    return _place(sys._getframe()).removeprefix("is in ")
+
+
 def _place(frame: FrameType | None) -> str:
     """Such as "is in wait_until at heat.py:12"."""
     line, ours = _line(_program(frame)), list(_ours(frame))

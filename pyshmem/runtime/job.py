@@ -21,6 +21,7 @@ class Job:
         "comm",
         "debug",
         "device",
+        "first",
         "generation",
         "host_cores",
         "host_pes",
@@ -57,6 +58,7 @@ class Job:
         self.nodes: tuple[int, ...] = ()  # the number of the node of each PE
         self.hosts: tuple[str, ...] = ()  # the host of each PE
         self.on_one_host = True  # whether all PEs are on one host, which may be divided into several nodes
+        self.first = ("", 0)  # the host and the process of PE 0
         self.host_pes = self.host_cores = 1  # PEs on this host, and cores that they may use
         self.host_rank = 0  # of this PE among them
         self.thread_level = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
+from pyshmem.runtime import _native
 from pyshmem.runtime._native import fence, locate_word
 from pyshmem.runtime.arguments import KINDS, Sides, exact_int, require_init, word
 from pyshmem.runtime.cpu_heap import cpu
@@ -75,6 +76,7 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
 def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
     """Return (route, remote address, private address, bytes) of a copy, as locate does. Errors: those of route."""
     to, away = route(routine, sides.heap, pe, sides.private)
+    _native.count_call(pe in cpu.far_deltas, sides.nbytes)
     return to, sides.symmetric + away, sides.own, sides.nbytes
 
 
@@ -85,6 +87,7 @@ def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int
         return found[0], found[1], KINDS[found[2]]
     heap, address, dtype = word(routine, argument, target)
     to, away = route(routine, heap, pe)
+    _native.count_call(pe in cpu.far_deltas, dtype.itemsize)
     return to, address + away, dtype
 
 

@@ -81,6 +81,13 @@ MUTANTS = [
     Mutant("taxes-meetings-last-to-their-end", _TIMELINES, "came = min(end, max(begin, last.begin))", "came = end",
            "jobs taxes known"),
     Mutant("taxes-of-the-next-pe-only", _TIMELINES, "stop > start and other not in known", "False", "jobs taxes known"),
+    Mutant("activity-counts-the-other-route", _C, "if (n == 5) count_call(route == v.far", "if (n == 5) count_call(route != v.far",
+           "2 activity each_call"),
+    Mutant("activity-forgets-the-time-of-waits", _C, "activity->waited += (uint64_t)(now_ns() - activity->since);", "",
+           "2 activity waits_are_timed"),
+    Mutant("activity-wait-has-no-name", _C, "raised = raised || name_wait();", "", "2 activity waits_are_timed"),
+    Mutant("top-forgets-the-wait-under-way", _LAUNCH, "if counts.since else 0)", "if False else 0)", "jobs top interval"),
+    Mutant("top-counts-processes-that-a-pe-forked", _LAUNCH, 'told["pid"] == pid and', "True and", "jobs top forked"),
     # ---- runtime ----
     Mutant("runtime-allocations-overlap", _RUNTIME, "self._take(index, start, _rounded(start + nbytes))",
            "self._take(index, start, _rounded(start + 1))", "2 memory do_not_overlap"),

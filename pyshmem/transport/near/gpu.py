@@ -256,12 +256,18 @@ class GpuNear(Near):
     def _watch(self, address: int, nbytes: int, satisfied: Callable[[int], int | None]) -> int:
         """Read the bytes until ``satisfied(address of a copy)`` returns an int, and return that. Errors: TimeoutError."""
         until = time.monotonic() + (job.timeout or math.inf)
-        while True:
-            found = satisfied(self.look(address, nbytes))
-            if found is not None:
-                return int(found)
-            if time.monotonic() > until:
-                raise TimeoutError
+        found, begins = satisfied(self.look(address, nbytes)), True
+        try:
+            while found is None:
+                _native.wait_goes_on(begins)
+                begins = False
+                if time.monotonic() > until:
+                    raise TimeoutError
+                found = satisfied(self.look(address, nbytes))
+            return int(found)
+        finally:
+            if not begins:
+                _native.wait_ends()
 
     def _landing(self, nbytes: int) -> int:
         """Return the address of this thread's landing buffer, which has ``nbytes`` or more."""

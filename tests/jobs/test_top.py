@@ -1,0 +1,159 @@
+"""pyshmem top: what it says of a job that runs, of one that ends or loses a PE, and of what is no job."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from launching import PYSHMEMRUN
+from pyshmem.launch import running, top
+from pyshmem.runtime import activity
+from pyshmem.runtime.activity import Counts
+from surroundings import until
+
+PROGRAM = """
+import os, time
+import pyshmem as shmem
+import torch
+shmem.init()
+me = shmem.my_pe()
+x, flag = shmem.zeros(1024, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
+own = torch.ones(1024, dtype=torch.int64)
+open(f"ready-{me}", "w").close()
+while me == 0 and not os.path.exists("stop"):
+    shmem.put(x, own, 1)
+if me == 0:
+    shmem.signal_set(flag, 1, 1)
+else:
+    shmem.signal_wait_until(flag, "==", 1)
+shmem.finalize()
+open(f"ended-{me}", "w").close()
+while not os.path.exists("go"):
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def job(start, tmp_path):
+    (tmp_path / "pair.py").write_text(PROGRAM)
+    started = start(*PYSHMEMRUN, "-n", 2, "pair.py")
+    started.reach("ready-0", "ready-1")
+    yield started
+    (tmp_path / "stop").touch()
+    (tmp_path / "go").touch()
+    started.wait()
+
+
+def rows(capsys, *arguments):
+    assert top.main([*arguments, "--json", "--interval", "0.2"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_top_shows_rates_and_where_a_pe_waits(job, capsys, tmp_path):
+    (found,) = rows(capsys, str(job.process.pid), "--once")
+    assert found["pes"] == 2
+    busy, waiting = found["rows"]
+    assert (busy["pe"], waiting["pe"]) == (0, 1)
+    assert busy["near_calls"] > 0
+    assert busy["near_bytes"] == pytest.approx(8192 * busy["near_calls"])
+    assert busy["now"] == ""
+    assert waiting["near_calls"] == 0
+    assert waiting["waiting"] == pytest.approx(1, abs=0.01)
+    assert waiting["now"] == "signal_wait_until at pair.py:15"
+    assert waiting["heap_used"] == 8192 + 64
+    (listed,) = [each for each in rows(capsys)[0] if each["job"] == found["job"]]
+    assert listed | {"host": ""} == {"job": found["job"], "host": "", "program": "pair.py", "pes": 2, "here": [0, 1]}
+
+
+def test_top_says_that_a_job_has_ended(job, capsys, tmp_path):
+    pid = running.find(job.process.pid).name
+    looks = top._looks(running.find(pid), 0.05)
+    assert [each.state for each in next(looks)] == ["running", "running"]
+    (tmp_path / "stop").touch()
+    job.reach("ended-0", "ended-1")
+    *_, last = looks
+    assert [each.state for each in last] == ["ended", "ended"]
+    assert top.main([str(pid), "--once"]) == 2
+    assert f"process {pid} is of no job that runs here" in capsys.readouterr().err
+
+
+def test_top_says_which_pe_was_killed(start, capsys, tmp_path):
+    (tmp_path / "pair.py").write_text(PROGRAM)
+    job = start(*PYSHMEMRUN, "-n", 2, "pair.py")
+    job.reach("ready-0", "ready-1")
+    found = running.find(job.process.pid)
+    os.kill(found.pes[1].pid, signal.SIGKILL)
+    assert until(lambda: found.pes[1].state() == "gone")
+    assert top.main([str(job.process.pid), "--once"]) == 2 or "without finalize" in capsys.readouterr().out
+    job.wait()
+    assert [each.state() for each in found.pes] == ["gone", "gone"]
+    looks = list(top._looks(found, 0.05))
+    assert len(looks) == 1
+    assert top._show(found, iter(looks), once=True) == 0
+    said = capsys.readouterr().out
+    assert "ended without finalize" in said
+    assert "the job has ended, 2 of its PEs here without finalize" in said
+
+
+def test_top_shows_a_pe_that_has_forked_once():
+    own = activity.Page()
+    own.open({"job": 1, "host": "here", "pe": 0, "n_pes": 1, "pid": os.getpid()}, str)
+    child = os.fork()
+    if not child:
+        signal.pause()
+    try:
+        assert [pe.pid for job in running.jobs() if (job.name, job.host) == (1, "here") for pe in job.pes] == [
+            os.getpid()
+        ]
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        own.close()
+
+
+def test_top_refuses_what_is_no_job(capsys, monkeypatch):
+    assert top.main([str(2**22 + 1)]) == 2
+    assert "which is no process of this machine" in capsys.readouterr().err
+    assert top.main([str(os.getpid())]) == 2
+    assert "is of no job that runs here" in capsys.readouterr().err
+    monkeypatch.setattr(os, "getuid", lambda: 12345)
+    assert top.main([str(os.getpid())]) == 2
+    assert f"is of user {os.stat('/proc/self').st_uid}; a job can be watched by its own user" in capsys.readouterr().err
+
+
+def test_top_needs_no_torch():
+    command = [sys.executable, "-X", "importtime", os.path.join(os.path.dirname(sys.executable), "pyshmem"), "top"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout
+    assert not [line for line in done.stderr.splitlines() if line.split("|")[-1].strip() == "torch"]
+
+
+def counts(**known):
+    zero = Counts((0, 0), (0, 0), 0, 0, 0, 0, (0, 0), (0, 0), False, 0, 0, "")
+    return zero._replace(**known)
+
+
+def test_rates_are_of_the_interval_and_a_wait_under_way_counts():
+    before, after = counts(waited=0, since=500), counts(calls=(0, 20), bytes=(0, 160), waited=0, since=500)
+    found = top._rates(0, "running", before, after, 10**9, 3 * 10**9)
+    assert (found.far_calls, found.far_bytes, found.waiting) == (10, 80, 1)
+    assert (found.now, found.now_seconds) == ("a wait", pytest.approx(3, abs=1e-6))
+    half = top._rates(0, "running", counts(waited=10**9), counts(waited=2 * 10**9), 10**9, 3 * 10**9)
+    assert (half.waiting, half.now) == (0.5, "")
+    ended_in_between = top._rates(0, "running", counts(since=10**9), counts(waited=10**9), 2 * 10**9, 4 * 10**9)
+    assert ended_in_between.waiting == 0
+
+
+@pytest.mark.parametrize(
+    ("here", "text"),
+    [
+        ([0, 1, 2, 3], "4 PEs"),
+        ([0, 1, 3], "4 PEs, of which this machine has 3: 0-1, 3"),
+        ([2], "4 PEs, of which this machine has 1: 2"),
+    ],
+)
+def test_top_says_which_pes_this_machine_has(here, text):
+    pes = [running.Running(None, {"pe": pe, "pid": 1}) for pe in here]
+    assert top._place(running.Job(1, "host", 4, pes)) == text
