@@ -14,12 +14,12 @@ static int register_part(fabric_t *f, region_t *r, uint64_t iface, uint64_t devi
     struct {
         struct fi_mr_attr attributes;
         uint64_t later[8]; /* fields of later versions */
-    } about = {{.mr_iov = &v,
-                .iov_count = 1,
-                .access = access,
-                .requested_key = key[0],
-                .iface = (int)iface,
-                .device = device}};
+    } about = {.attributes = {.mr_iov = &v,
+                              .iov_count = 1,
+                              .access = access,
+                              .requested_key = key[0],
+                              .iface = (int)iface,
+                              .device = device}};
     int code = f->domain->mr->regattr(&f->domain->fid, &about.attributes, 0, &r->mr[side]);
     if (code || !(f->info->domain_attr->mr_mode & FI_MR_ENDPOINT)) return code;
     struct fid *mr = &r->mr[side]->fid;
