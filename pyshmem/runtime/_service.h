@@ -276,30 +276,33 @@ static void take_goodbye(service_t *s, peer_t *p) {
     dismiss(s, p);
 }
 
-/* The service's part: progress for far PEs, and for writes of this PE that no call waits for. Returns how long it may
- * sleep, as rest_of does. */
-static int fabric_serve(service_t *s) {
+/* The service's part: progress for far PEs, and for writes of this PE that no call waits for. */
+static void fabric_serve(service_t *s) {
     fabric_t *f = __atomic_load_n(&far->fabric, __ATOMIC_ACQUIRE);
-    if (!f) return -1;
+    if (!f) return;
     int full = f->full;
     f->full = 0;
     for (peer_t *p = full ? s->peers : NULL; p; p = p->next) /* also of a peer that is gone, next is valid */
         if (!p->gone && p->wire.on && p != s->serving) attend(s, p);
     while (take_completions(f, TARGET)) attend_senders(s);
+    if (!__atomic_load_n(&f->armed, __ATOMIC_ACQUIRE) || !__atomic_load_n(&f->flying, __ATOMIC_ACQUIRE)) return;
+    f->active = now_ns();
+    if (pthread_mutex_trylock(&f->lock)) return;
+    while (take_completions(f, ORIGIN)) {}
+    pthread_mutex_unlock(&f->lock);
+}
+
+/* How long the service may sleep after it, as rest_of says. */
+static int fabric_rest(void) {
+    fabric_t *f = __atomic_load_n(&far->fabric, __ATOMIC_ACQUIRE);
+    if (!f) return -1;
     if (!may_sleep(f, TARGET)) return 0;
     int most = f->full || (f->fd[TARGET] < 0 && !is_auto(f)) ? FABRIC_SLICE_MS : -1;
     if (!__atomic_load_n(&f->armed, __ATOMIC_ACQUIRE)) return most;
-    if (!__atomic_load_n(&f->flying, __ATOMIC_ACQUIRE)) {
-        if (now_ns() - f->active < ARMED_NS) return FABRIC_SLICE_MS;
-        __atomic_store_n(&f->armed, 0, __ATOMIC_SEQ_CST);
-        if (!__atomic_load_n(&f->flying, __ATOMIC_SEQ_CST)) return most;
-        __atomic_store_n(&f->armed, 1, __ATOMIC_SEQ_CST);
-    }
-    f->active = now_ns();
-    if (!pthread_mutex_trylock(&f->lock)) {
-        while (take_completions(f, ORIGIN)) {}
-        pthread_mutex_unlock(&f->lock);
-    }
+    if (__atomic_load_n(&f->flying, __ATOMIC_ACQUIRE) || now_ns() - f->active < ARMED_NS) return FABRIC_SLICE_MS;
+    __atomic_store_n(&f->armed, 0, __ATOMIC_SEQ_CST);
+    if (!__atomic_load_n(&f->flying, __ATOMIC_SEQ_CST)) return most;
+    __atomic_store_n(&f->armed, 1, __ATOMIC_SEQ_CST);
     return FABRIC_SLICE_MS;
 }
 
@@ -325,7 +328,8 @@ static void go_round(service_t *s) {
 /* How long the service may sleep, in milliseconds; -1: until something happens. What it does for the fabric first may
  * leave requests that wait. */
 static int rest_of(service_t *s) {
-    int fabric = fabric_serve(s), most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1;
+    fabric_serve(s);
+    int fabric = fabric_rest(), most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1;
     return most < 0 || (fabric >= 0 && fabric < most) ? fabric : most;
 }
 
