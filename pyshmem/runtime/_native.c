@@ -5,6 +5,7 @@
 
 #include "_atomics.h"
 #include "_barriers.h"
+#include "_blocks.h"
 #include "_collectives.h"
 #include "_copies.h"
 #include "_events.h"
@@ -31,7 +32,7 @@ static PyMethodDef *const parts[] = {
     atomic_methods,     wait_methods,     copy_methods,       tensor_methods, team_methods,        collective_methods,
     reduction_methods,  quick_methods,    far_atomic_methods, far_methods,    fabric_methods,      service_methods,
     fabric_gpu_methods, far_gpu_methods,  proxy_methods,      launch_methods, kernel_call_methods, exit_methods,
-    library_methods,    streamed_methods, event_methods,      pool_methods,
+    library_methods,    streamed_methods, event_methods,      pool_methods,   block_methods,
 };
 
 static int fill(PyObject *module) {

@@ -6,8 +6,9 @@ import numpy as np
 import pyshmem as shmem
 import pytest
 import torch
+from pyshmem.host.partitioned.copies import by_kernel
 from pyshmem.host.partitioned.layout import layout_of
-from support import DTYPES, assert_same, here, live, name_of, payload, refuses
+from support import DTYPES, assert_same, here, interpreted, live, name_of, payload, refuses
 
 few = hypothesis.settings(max_examples=12)
 
@@ -208,3 +209,27 @@ def test_redistribute_refuses_what_does_not_fit(npes):
         tensor.redistribute(other.layout)
     with refuses("owner", "dim: got None, for several dimensions; wants a dimension from 0 to 1", shmem.ArgumentError):
         layout_of("", (4, 4), None, None, (npes, 1), npes).owner(0)
+
+
+@interpreted
+@few
+@hypothesis.given(st.data(), shapes, st.sampled_from([torch.int8, torch.float16, torch.float32, torch.complex128]))
+def test_the_kernel_for_gpu_memory_moves_what_redistribute_does(data, shape, dtype):
+    """It stores to the others' parts or loads from them, by the layouts; here on CPU memory, where redistribute has no kernel."""
+    from pyshmem.kernels import redistribution
+
+    tensor, other = (made(shape, 6, dtype, **data.draw(distributions(shape))) for _ in range(2))
+    other.local.zero_()
+
+    def launch(part, dims, parts, start, unit, push):
+        grid, arguments = redistribution.arguments(part, dims, parts, start, unit, push)
+        redistribution.move[grid](*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redistribution, "bound", launch)
+        shmem.barrier_all()
+        by_kernel(tensor.layout, other.layout, shmem.my_pe(), tensor._parts(), other._parts())
+        shmem.barrier_all()
+    assert_same(other.local.contiguous(), own_part(other.layout, whole(shape, dtype, 6)).contiguous())
+    other.free()
+    tensor.free()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -145,13 +145,6 @@ def give(array: torch.Tensor, places: tuple[Indices, ...], values: torch.Tensor)
     else:
         at = [lists.get(dim, torch.arange(extent, device=array.device)) for dim, extent in enumerate(source.shape)]
         room[torch.meshgrid(*at, indexing="ij")] = source.to(array.device)
-
-
-def copy_of(array: torch.Tensor, move: Move, own: torch.Tensor) -> Callable[[], object]:
-    """Return what stores the elements of a move, from this PE's part ``own``, to ``array``, the part of the other PE."""
-    if any(isinstance(each, torch.Tensor) for each in move.source):
-        return lambda: give(array, move.target, take(own, move.source))
-    return partial(_view(bits(array), move.target).copy_, bits(take(own, move.source)))
 
 
 def _view(array: torch.Tensor, places: tuple[Indices, ...]) -> torch.Tensor:

@@ -15,8 +15,9 @@ import torch
 from pyshmem.host.allocation import allocate, finish, free, ptr
 from pyshmem.host.arrays import shape_of
 from pyshmem.host.partitioned import files
+from pyshmem.host.partitioned.copies import by_kernel, by_runs
 from pyshmem.host.partitioned.layout import Layout, layout_of
-from pyshmem.host.partitioned.moves import copy_of, every, give, moves_from, moves_to, take
+from pyshmem.host.partitioned.moves import every, give, moves_from, moves_to, take
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init
@@ -186,18 +187,23 @@ class PartitionedTensor:
         return (self.shape, self.dtype, self.team) == (other.shape, other.dtype, other.team)
 
     def _copies(self, out: PartitionedTensor) -> list[Callable[[], object]] | None:
-        """What stores this PE's elements in the parts of ``out``, kept for the next time; None if one is out of reach."""
-        shard = out._shard
-        if shard.numel():
-            ptr(shard, self.team._world_pe("redistribute", self.team.me))  # refuses memory that has been freed
+        """What moves elements to the parts of ``out``, kept for the next time; None if one of them is out of reach."""
+        own, there = self._parts(), out._parts()
+        if own is None or there is None:
+            return None
         if self not in out._copies_to:
-            found = [ptr(shard, pe) if shard.numel() else shard for pe in self.team._world_pes()]
-            peers = [peer for peer in found if peer is not None]
-            if len(peers) < self.team.size:
-                return None
-            moves = moves_from(self.layout, out.layout, self.team.me)
-            out._copies_to[self] = [copy_of(peers[move.pe], move, self._shard) for move in moves]
+            if out._shard.is_cuda:
+                out._copies_to[self] = by_kernel(self.layout, out.layout, self.team.me, own, there)
+            else:
+                moves = moves_from(self.layout, out.layout, self.team.me)
+                out._copies_to[self] = by_runs(moves, self._shard, there)
         return out._copies_to[self]
+
+    def _parts(self) -> list[torch.Tensor] | None:
+        """The parts of all PEs, None if one is out of reach. Errors: NotSymmetricError for memory that has been freed."""
+        found = [ptr(self._shard, pe) if self._shard.numel() else self._shard for pe in self.team._world_pes()]
+        near = [each for each in found if each is not None]
+        return near if len(near) == len(found) else None
 
     def _send_packed(self, out: PartitionedTensor) -> None:
         """Send the elements for each PE in messages, one after the other in its part of ``out``, which they fill."""
