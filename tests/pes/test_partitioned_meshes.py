@@ -84,9 +84,13 @@ def test_redistribute_moves_runs_of_indices_and_lists_of_them(block, npes):
     tensor.redistribute(out=other)
     assert_same(other.local.contiguous(), own_part(other.layout, whole((180, 33), turn=5) * 2).contiguous())
     other.free()
-    with refuses("ptr", "target: got .* its memory was freed; wants .*", shmem.NotSymmetricError):
+    with refuses("redistribute", "out: got .* its memory was freed; wants .*", shmem.NotSymmetricError):
         tensor.redistribute(out=other)
+    other = shmem.partitioned((180, 33))
     tensor.free()
+    with refuses("redistribute", "the tensor: got .* its memory was freed; wants .*", shmem.NotSymmetricError):
+        tensor.redistribute(out=other)
+    other.free()
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=name_of)

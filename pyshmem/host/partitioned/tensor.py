@@ -20,7 +20,7 @@ from pyshmem.host.partitioned.layout import Layout, layout_of
 from pyshmem.host.partitioned.moves import every, give, moves_from, moves_to, take
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init
+from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
 from pyshmem.runtime.heap import Device
 from pyshmem.transport.routes import complete
@@ -188,19 +188,20 @@ class PartitionedTensor:
 
     def _copies(self, out: PartitionedTensor) -> list[Callable[[], object]] | None:
         """What moves elements to the parts of ``out``, kept for the next time; None if one of them is out of reach."""
-        own, there = self._parts(), out._parts()
-        if own is None or there is None:
-            return None
+        for argument, each in (("the tensor", self), ("out", out)):
+            symmetric_array("redistribute", argument, each._shard)  # refuses memory that has been freed
         if self not in out._copies_to:
+            own, there = self._parts(), out._parts()
+            if own is None or there is None:
+                return None
             if out._shard.is_cuda:
                 out._copies_to[self] = by_kernel(self.layout, out.layout, self.team.me, own, there)
             else:
-                moves = moves_from(self.layout, out.layout, self.team.me)
-                out._copies_to[self] = by_runs(moves, self._shard, there)
+                out._copies_to[self] = by_runs(moves_from(self.layout, out.layout, self.team.me), self._shard, there)
         return out._copies_to[self]
 
     def _parts(self) -> list[torch.Tensor] | None:
-        """The parts of all PEs, None if one is out of reach. Errors: NotSymmetricError for memory that has been freed."""
+        """The parts of all PEs, None if one is out of reach."""
         found = [ptr(self._shard, pe) if self._shard.numel() else self._shard for pe in self.team._world_pes()]
         near = [each for each in found if each is not None]
         return near if len(near) == len(found) else None
