@@ -35,16 +35,25 @@ static void copy_past_caches(char *to, const char *from, size_t nbytes) {
 
 static void copy_runs(const run_t *run, char *to, const char *from, int past) {
 #define EACH(copy) \
-    for (int64_t i = 0; i < run->number; i++, to += run->to_step, from += run->from_step) copy;
-#define ITEM(n) \
-    case n: EACH(memcpy(to, from, n)); break;
+    for (int64_t i = 0; i < run->number; i++, to += run->to_step, from += run->from_step) copy
     to += run->to, from += run->from;
     size_t nbytes = (size_t)run->length;
-    switch (nbytes) {
-        ITEM(1)
-        ITEM(2) ITEM(4) ITEM(8) ITEM(16) default
-            : if (past) EACH(copy_past_caches(to, from, nbytes)) else EACH(memcpy(to, from, nbytes))
-    }
+    /* elements of a size that the compiler knows are moved by one instruction */
+    if (nbytes == 1)
+        EACH(memcpy(to, from, 1));
+    else if (nbytes == 2)
+        EACH(memcpy(to, from, 2));
+    else if (nbytes == 4)
+        EACH(memcpy(to, from, 4));
+    else if (nbytes == 8)
+        EACH(memcpy(to, from, 8));
+    else if (nbytes == 16)
+        EACH(memcpy(to, from, 16));
+    else if (past)
+        EACH(copy_past_caches(to, from, nbytes));
+    else
+        EACH(memcpy(to, from, nbytes));
+#undef EACH
 }
 
 static void copy_axis(const axis_t *axis, int64_t axes, char *to, const char *from, int past) {
