@@ -27,7 +27,7 @@ MINUTES_test-nodes := 2
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model amd-kernels clean
+.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -50,7 +50,6 @@ help:
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
 	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
-	@echo "make amd-kernels  the table of docs/amd.md, from what kernels compiled for AMD GPUs take: 5 min"
 	@echo "make bench        tables, JSON and pictures in build/bench: 5 to 8 min on 2 cores"
 	@echo "make bench-gpu    the same on GPUs: two suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 
@@ -223,8 +222,6 @@ $(VENV)/.docs: $(VENV)/.installed
 # Triton reads these variables when it is imported.
 memory-model: $(VENV)/.installed
 	TRITON_INTERPRET=0 TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python tests/codegen/emitted.py
-amd-kernels: $(VENV)/.installed
-	TRITON_INTERPRET=0 TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python tests/codegen/taken.py
 
 clean:
 	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/runtime/*.so docs/_build docs/reference

@@ -2,8 +2,7 @@
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.collectives [--quick] [--full] [--only TEXT]
 [--json FILE] [-n PES]. Bytes are those of the source of a PE, for alltoall those from one PE to another. The ceiling is as
-long as NumPy takes to copy what a PE receives, on all PEs at once. Of more PEs than cores, times are those of the
-scheduler of the operating system.
+long as NumPy takes to copy what a PE receives, on all PEs at once. With more PEs than cores, barriers measure the scheduler.
 """
 
 from __future__ import annotations

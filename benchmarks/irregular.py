@@ -227,9 +227,9 @@ def names_of(every: Sequence[Found]) -> list[str]:
     return [name for name in dict.fromkeys(name for each in every for name in each.seconds) if name not in OTHERS]
 
 
-def speedup(every: Sequence[Found], names: Iterable[str], against: Iterable[str] = (LIBRARY, CUPY)) -> float:
-    """Return the geometric mean of the time of the fastest of ``against`` divided by that of the fastest of ``names``."""
-    return geometric_mean(fastest(each, against) / fastest(each, names) for each in every)
+def speedup(every: Sequence[Found], names: Iterable[str]) -> float:
+    """Return the geometric mean of the time of the faster library divided by that of the fastest of ``names``."""
+    return geometric_mean(fastest(each, (LIBRARY, CUPY)) / fastest(each, names) for each in every)
 
 
 def geometric_mean(values: Iterable[float]) -> float:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from rich.console import Console
 from rich.table import Table
-from rich.tree import Tree
 from sklearn.model_selection import KFold
 from sklearn.tree import DecisionTreeRegressor
 
@@ -118,16 +117,6 @@ def statements(branch: Branch) -> list[str]:
     return [f"if {condition}:", *(f"    {line}" for line in statements(holds)), *statements(fails)]
 
 
-def drawn(branch: Branch, before: str = "") -> Tree:
-    """Return the tree as one of text."""
-    if isinstance(branch, str):
-        return Tree(before + branch)
-    made = Tree(f"{before}{branch[0]}?")
-    for answer, each in zip(("yes: ", "no: "), branch[1:], strict=True):
-        made.add(drawn(each, answer))
-    return made
-
-
 def module(branch: Branch, source: str, figures: str) -> str:
     """Return the text of a module with the tree. source: what it was trained on, and how.  figures: what it reaches."""
     arguments = ", ".join(f"{each}: {'int' if each in WHOLE else 'float'}" for each in FEATURES)
@@ -197,10 +186,9 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else 140)
     if "no_figures" in facts:
         console.print(facts["no_figures"], style="bold")
-    for products in sorted({1, 10, options.products}):
-        console.print(report(data, products))
+    console.print(report(data, options.products))
     branch = branches(tree(data.features, data.seconds), data.names)
-    console.print(drawn(branch), highlight=False)
+    console.print("\n".join(statements(branch)), highlight=False)
     if options.write:
         every = ways(data, options.products)
         source = (

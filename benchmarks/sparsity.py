@@ -39,7 +39,7 @@ from benchmarks.sparsity_kernels import (
     tiles_for,
 )
 from benchmarks.sparsity_model import PATTERNS, Pattern, Roofs, Work, dense_work, mask, sparse_work
-from benchmarks.sparsity_report import draw, kernel_tables, lines, network_table
+from benchmarks.sparsity_report import draw, kernel_tables, network_table
 from pyshmem import irregular
 
 LAYERS, TINY = ((4096, 4096), (8192, 28672)), ((64, 128),)  # outputs and inputs of the layers that are measured
@@ -227,8 +227,6 @@ def main() -> int:
     console.print(network_table(found["dense"], found["points"], options.batch))
     for table in kernel_tables(found["kernels"]):
         console.print(table)
-    for line in lines(found["kernels"]):
-        console.print(line, highlight=False)
     if options.picture:
         draw(options.picture, found["dense"], found["points"], found["kernels"], note)
     if options.json:

@@ -1,4 +1,4 @@
-"""What benchmarks.sparsity found: tables, lines and a picture."""
+"""What benchmarks.sparsity found: tables and a picture."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from rich.table import Table
 
-from benchmarks.irregular import geometric_mean
 from benchmarks.pruned_network import HIDDEN
 from benchmarks.sparsity_model import ANY, BLOCKS, PATTERNS
 
@@ -50,22 +49,6 @@ def kernel_tables(found: Sequence[dict[str, Any]]) -> Iterator[Table]:
 
 def share(found: dict[str, Any], bound: str) -> float:
     return float(found[bound] / found["seconds"])
-
-
-def lines(found: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """Say where the model predicts: for each pattern and batch, what kernels reach of both bounds."""
-    for pattern, batch in dict.fromkeys((each["pattern"], each["batch"]) for each in found):
-        mine = [each for each in found if (each["pattern"], each["batch"]) == (pattern, batch)]
-        for bound, name in (("roofline", "the roofline"), ("bound", "the bound with inputs and waits")):
-            shares = [share(each, bound) for each in mine]
-            within: dict[str, list[str]] = {}
-            for each in (each for each in mine if share(each, bound) >= HALF):
-                within.setdefault(f"{each['outputs']} x {each['inputs']}", []).append(f"{each['sparsity']:.0%}")
-            where = ", ".join(f"{layer} at {' '.join(sparsities)}" for layer, sparsities in within.items())
-            yield (
-                f"{pattern}, {batch} columns: {geometric_mean(shares):.0%} of {name}, "
-                f"{min(shares):.0%} to {max(shares):.0%}; half or more: {where or 'none'}"
-            )
 
 
 def draw(

@@ -135,7 +135,7 @@ def compare_swap(ctx, routine: tl.constexpr, pointers, cond, value, pe, sem: tl.
 
 @jit
 def as_words(pointers):
-    """Pointers to the elements' bits, as integers: swaps and fetches move bits, and there are none on floats in between."""
+    """Pointers to the elements' bits, as integers: swaps and fetches move bits, and no float operation intervenes."""
     word: tl.constexpr = tl.int32 if pointers.dtype.element_ty.primitive_bitwidth == 32 else tl.int64
     return pointers.to(tl.pointer_type(word), bitcast=True)
 
@@ -233,9 +233,9 @@ def store_rows(ctx, address, rows, pe, places, mask):
 
 @jit
 def store_words(ctx, piece, places, later, words, mark, mask):
-    """Store int32 words with a mark beside each to what piece_on gave: who sees the mark has the word.
+    """Store int32 words with a mark beside each to what piece_on gave: seeing the mark means that the word has arrived.
 
-    places: of the words, ``later`` bytes behind its begin. later is known last, so it is added last.
+    places: of the words, ``later`` bytes after its start; it is added last because it is known last.
     """
     arch.check_reach("store_words", ctx.reach)
     arch.store_words(ctx, piece, places, later, words, mark, mask)

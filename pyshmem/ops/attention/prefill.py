@@ -37,7 +37,7 @@ def attention(
     """Return softmax(``q`` @ keysᵀ * scale) @ values, like ``q``, for this PE's tokens, over the keys and values of all PEs.
 
     q: (batch, tokens, heads, dim).  k, v: (batch, tokens, kv_heads, dim); kv_heads divides heads. All are contiguous and of
-        one dtype: bfloat16, float16, float32 or float64.  causal: a query sees no key behind its own place in the sequence.
+        one dtype: bfloat16, float16, float32 or float64.  causal: a query sees no key after its own place in the sequence.
     scale: None is 1 / sqrt(dim).  out: like q, contiguous; None: a new tensor.
     reuse: return one of two arrays of the plan in turn, which the next call but one, on the same stream, overwrites.
     schedule: "auto", "library", "copy_engine" or "bulk_synchronous". library has torch's kernels: it refuses a scale of 0 or

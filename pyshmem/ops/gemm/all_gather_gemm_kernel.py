@@ -87,7 +87,7 @@ def gather_and_multiply(
 ):
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of a PE come in ``chunks`` chunks, each with a flag.
 
-    Tiles of own rows, which send, are whole. A PE without columns has one empty column of tiles, which sends its rows.
+    Tiles of this PE's rows send, and are never streamed. A PE without columns has one empty column of tiles to send from.
     FORM.FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.  encoded: the schedule.
     """
     schedule, shape = numbers_of(encoded), sizes_of(shape)

@@ -144,7 +144,7 @@ class Problem(NamedTuple):
 
     @property
     def bytes_sent(self) -> int:
-        """By this PE, all told."""
+        """Total sent by this PE."""
         item, peers = self.sent.itemsize, self.n_pes - 1
         own = share_of(self.M, self.me, self.n_pes)
         elements = {

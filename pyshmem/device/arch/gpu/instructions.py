@@ -83,7 +83,7 @@ def acquire(ctx):
 
 @triton.jit
 def after_poll(ctx):
-    """Execute an acquire if the loads of poll are none."""
+    """Execute an acquire if poll's loads do not acquire."""
     if not is_nvidia(ctx.where):
         acquire(ctx)
 

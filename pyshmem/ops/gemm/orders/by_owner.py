@@ -16,7 +16,7 @@ import triton.language as tl
 def distance_and_number(index, each, n_pes, programs):
     """Return (distance, number) of the tile ``index``: the PE me + distance owns it, distance 0 is this PE.
 
-    each: the tiles of an owner.  programs: as many run at once; F of a chunk has about as many tiles.
+    each: the tiles of an owner.  programs: the number running at once; F of a chunk has about as many tiles.
     """
     chunk = tl.cdiv(programs, tl.maximum(n_pes - 1, 1))
     chunks = tl.cdiv(each, chunk)
