@@ -37,20 +37,9 @@ ROWS = (
     *(_reduce("all_reduce, graph", GRAPH, nbytes, "reduction_on_stream, osu_allreduce") for nbytes in REDUCE),
     *(_reduce("all_reduce, eager", EVENTS, nbytes) for nbytes in EAGER),
     *(
-        Row(
-            "Movement",
-            name,
-            operation,
-            nbytes,
-            bus=bus,
-            least_pes=2,
-            brief=nbytes in BRIEF["Movement"],
-        )
+        Row("Movement", name, operation, nbytes, bus=bus, least_pes=2, brief=nbytes in BRIEF["Movement"])
         for nbytes in (32 * MIB, 128 * MIB)  # of each PE's source
-        for name, operation, bus in (
-            ("all-gather", "all_gather", others),
-            ("all-to-all", "all_to_all", shares),
-        )
+        for name, operation, bus in (("all-gather", "all_gather", others), ("all-to-all", "all_to_all", shares))
     ),
     *(
         Row(

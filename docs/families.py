@@ -21,10 +21,7 @@ SECTIONS = {
     "9.12": "Locks",
     "SHMEM_PCONTROL": "Profiling",
 }
-_LISTS = {
-    spellings.RMA: "all 24",
-    spellings.NUMERIC: "all 24 and complexd, complexf",
-}
+_LISTS = {spellings.RMA: "all 24", spellings.NUMERIC: "all 24 and complexd, complexf"}
 
 
 def write(folder: pathlib.Path) -> None:

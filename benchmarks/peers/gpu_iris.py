@@ -77,7 +77,7 @@ def wait(flag, number):
 
 class Library(OnGpus):
     statements: ClassVar = {
-        "all_reduce": "ccl.all_reduce(target.view(-1, columns), source.view(-1, columns), config=one_shot)",
+        "all_reduce": "ccl.all_reduce(target.view(-1, columns), source.view(-1, columns), config=one_shot)"
     }
 
     def __init__(self) -> None:

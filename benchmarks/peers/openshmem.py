@@ -151,12 +151,7 @@ class OpenShmem(ABC):
         return self._word(f"{name}(word, {text}pe)", after, fetch if fetches else None, dtype)
 
     def _word(
-        self,
-        statement: str,
-        after: int,
-        fetch: Callable[[Any], Any] | None = None,
-        dtype: str = "int64",
-        **names: Any,
+        self, statement: str, after: int, fetch: Callable[[Any], Any] | None = None, dtype: str = "int64", **names: Any
     ) -> Case:
         """A case on one word that holds OLD on all PEs. One step later PE 1's is ``after``, and ``fetch`` gives that."""
         word = self.symmetric(1, dtype)

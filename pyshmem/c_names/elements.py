@@ -20,11 +20,7 @@ from pyshmem.runtime.errors import DtypeError, refuse
 
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "f": "floating", "c": "complex"}  # NumPy's letters
 # struct's and ctypes'
-_LETTERS = {
-    **dict.fromkeys("bBhHiIlLqQnN", "integer"),
-    **dict.fromkeys("efdg", "floating"),
-    "?": "boolean",
-}
+_LETTERS = {**dict.fromkeys("bBhHiIlLqQnN", "integer"), **dict.fromkeys("efdg", "floating"), "?": "boolean"}
 
 _FLOATS = (torch.float16, torch.float32, torch.float64)
 

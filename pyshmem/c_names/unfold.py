@@ -84,13 +84,7 @@ def _selects(name: str, row: Row, argument: str, where: Any) -> CType:
     """The row's type for the array ``where``. Errors: ArgumentError if it has no element type, DtypeError."""
     dtype = getattr(where, "dtype", None)
     if dtype is None:
-        refuse(
-            ArgumentError,
-            name,
-            argument,
-            an(type(where).__name__),
-            "a tensor or an array: its type selects",
-        )
+        refuse(ArgumentError, name, argument, an(type(where).__name__), "a tensor or an array: its type selects")
     kinds = [TYPES[each] for each in row.types] + list(HALVES if row.types in (RMA, NUMERIC) else ())
     for kind in kinds:
         if dtype == kind.numpy or (dtype is kind.dtype and kind is not LONG_DOUBLE):

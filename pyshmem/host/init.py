@@ -34,13 +34,7 @@ from pyshmem.runtime.areas import begin, pool
 from pyshmem.runtime.arguments import integer_of, require_init
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.descriptors import refuse_descriptors
-from pyshmem.runtime.errors import (
-    ArgumentError,
-    HeapExhaustedError,
-    LaunchError,
-    ShmemError,
-    refuse,
-)
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, refuse
 from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.gpu.launch import hashing

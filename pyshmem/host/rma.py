@@ -187,11 +187,7 @@ def _store(routine: str, to: Any, place: int, dtype: Any, value: Any) -> None:
             value = scalar_of(value)
         if not isinstance(value, (int, float, complex, np.generic)):
             refuse(
-                DtypeError,
-                routine,
-                "value",
-                an(type(value).__name__),
-                "a Python or NumPy scalar, or an array of one",
+                DtypeError, routine, "value", an(type(value).__name__), "a Python or NumPy scalar, or an array of one"
             )
         element = np.array([value], dtype)
     to.store(place, describe(routine, "value", element).address, element.itemsize)

@@ -115,11 +115,7 @@ def _arrays(matrix: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         found = matrix.tocsr()
         return torch.from_numpy(found.indptr), torch.from_numpy(found.indices), torch.from_numpy(found.data)
     got = f"a {matrix.layout} tensor of shape {tuple(matrix.shape)}" if isinstance(matrix, torch.Tensor) else ""
-    _refuse(
-        "matrix",
-        got or type(matrix).__name__,
-        "a sparse matrix: torch's CSR or COO, or SciPy's",
-    )
+    _refuse("matrix", got or type(matrix).__name__, "a sparse matrix: torch's CSR or COO, or SciPy's")
 
 
 def _refuse(argument: str, got: str, wants: str) -> NoReturn:
@@ -155,10 +151,4 @@ def _check_columns(offsets: torch.Tensor, columns: torch.Tensor, width: int) -> 
         atom = wrong[0, 0]
         row = int(torch.searchsorted(offsets, atom.to(offsets.dtype), right=True)) - 1
         got = f"column {int(columns[atom])} in row {row}"
-        refuse(
-            OutOfRangeError,
-            "csr",
-            "columns",
-            got,
-            f"columns 0 to {width - 1}" if width else "no non-zeros",
-        )
+        refuse(OutOfRangeError, "csr", "columns", got, f"columns 0 to {width - 1}" if width else "no non-zeros")

@@ -117,10 +117,7 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     marked = f"{mark} {status} {line.partition(chr(10))[0]}" if mark else ""
     if report:
         # pyshmemrun prints it last, after the launcher's words
-        with (
-            suppress(FileExistsError),
-            open(report, "x") as file,
-        ):
+        with suppress(FileExistsError), open(report, "x") as file:
             print(f"{status}\n{line}", file=file)
     if not started or _mpi.COMM_WORLD.size == 1:
         if marked:

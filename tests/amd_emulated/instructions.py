@@ -19,14 +19,7 @@ SPARE = 255  # the vector register that carries permuted operands
 NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, False), 26: (2, False)}
 SWAPS = {0x59: 16, 0x5A: 32}  # v_permlane16_swap, v_permlane32_swap
 WIDE = {20: 1, 21: 2, 22: 3, 23: 4}  # words of other loads
-ATOMICS = {
-    0x40: "swap",
-    0x41: "compare_swap",
-    0x42: "add",
-    0x48: "and",
-    0x49: "or",
-    0x4A: "xor",
-}
+ATOMICS = {0x40: "swap", 0x41: "compare_swap", 0x42: "add", 0x48: "and", 0x49: "or", 0x4A: "xor"}
 CHOICES = {0x44: (min, "int"), 0x45: (min, "uint"), 0x46: (max, "int"), 0x47: (max, "uint")}
 FLOAT_ADDS = {0x4D: np.float32, 0x4F: np.float64}
 # of products of matrices, by opcode: the rows of the tile, the elements of a lane, and of what kind. gfx90a has the last row's

@@ -34,10 +34,7 @@ class Code:
         self.rsrc2, self.properties, preload = struct.unpack_from("<IHH", self.image, descriptor + 52)
         self.rsrc2 |= -(-shared // 512) << 15
         # words of arguments that are in registers, from which on
-        self.preload, self.skip = (
-            preload & 0x7F,
-            preload >> 7,
-        )
+        self.preload, self.skip = (preload & 0x7F, preload >> 7)
         base = ctypes.addressof(ctypes.c_char.from_buffer(self.image))
         self.entry = base + descriptor + start + (256 if self.preload else 0)
 

@@ -8,9 +8,7 @@ import pyshmem as shmem
 import pytest
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
-PRINTS = {
-    "ring_broadcast.py": "1000 elements came round, by host calls and by a kernel",
-}
+PRINTS = {"ring_broadcast.py": "1000 elements came round, by host calls and by a kernel"}
 
 
 @pytest.mark.parametrize("name", PRINTS)

@@ -10,11 +10,7 @@ from pyshmem.ops.gemm.tile import Form, Schedule, shape_of
 
 HIGH, WIDE, STEP = 32, 32, 32  # of a tile and of a step of its K loop
 # two tiles for each PE: the first is sent from the K loop of the second
-ROWS_EACH, COLUMNS, DEPTH = (
-    2 * HIGH,
-    WIDE,
-    3 * STEP,
-)
+ROWS_EACH, COLUMNS, DEPTH = (2 * HIGH, WIDE, 3 * STEP)
 BF16, U64 = torch.bfloat16, torch.uint64
 
 

@@ -83,15 +83,7 @@ def test_every_function_is_called_by_some_kernel():
     sources += [form.src for form in forms.FORMS.values()]
     functions = {name for name in dev.__all__ if isinstance(getattr(dev, name), JITFunction)}
     # of names for one function each
-    rows = (
-        "_reduce",
-        "_grid",
-        "inscan",
-        "exscan",
-        "collect",
-        "alltoall",
-        "alltoalls",
-    )
+    rows = ("_reduce", "_grid", "inscan", "exscan", "collect", "alltoall", "alltoalls")
     families = {name for name in functions if name.endswith(rows)}
     assert {name for name in functions - families if not any(f"dev.{name}(" in text for text in sources)} == set()
 

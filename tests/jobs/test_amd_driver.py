@@ -177,10 +177,7 @@ def test_a_new_thread_works_on_the_drivers_device(library):
     mapping = VmmMapping(driver, Alone(), Alone(), 4 * MIB, PINNED)
     mapping.grow(MIB, 0)
     begun = len(standin.calls())
-    for step in (
-        lambda: driver.copy(mapping.base, mapping.base + 64, 8, 0),
-        lambda: driver.clear(mapping.base, 8, 0),
-    ):
+    for step in (lambda: driver.copy(mapping.base, mapping.base + 64, 8, 0), lambda: driver.clear(mapping.base, 8, 0)):
         thread = threading.Thread(target=step)
         thread.start()
         thread.join()
@@ -201,7 +198,7 @@ def test_the_service_thread_works_on_the_drivers_device(library):
     calls = (driver.address_of(name) for name in ("relax", "copy", "query"))
     begun = len(standin.calls())
     code = _native.far_open_gpu(
-        *(mapping.base, MIB, True, *driver.attachment(), *calls, 0, staging.ctypes.data, mapping.base + MIB, 5 * plan),
+        *(mapping.base, MIB, True, *driver.attachment(), *calls, 0, staging.ctypes.data, mapping.base + MIB, 5 * plan)
     )
     warmed = len(standin.calls())
     assert code == 0

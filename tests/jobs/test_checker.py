@@ -149,8 +149,7 @@ def word_after(changes):
 
 
 @pytest.mark.parametrize(
-    "least, acquired",
-    [(0, []), (1, ["a"]), (2, ["a", "b"]), (7, ["c"]), (8, ["c", "d"]), (9, None)],
+    "least, acquired", [(0, []), (1, ["a"]), (2, ["a", "b"]), (7, ["c"]), (8, ["c", "d"]), (9, None)]
 )
 def test_wait_acquires_from_the_fewest_changes_with_which_its_condition_holds(least, acquired):
     """Additions are based on what was there; a set is not."""

@@ -14,19 +14,7 @@ from benchmarks import collectives, cpu, jobs, plots, pt2pt, record, runs, sheet
 from benchmarks.command import Suite
 from benchmarks.figures import Figure, Report, of_ceiling
 from benchmarks.peers import Peer
-from benchmarks.rows import (
-    KIB,
-    MIB,
-    Row,
-    all_reduce,
-    both_ways,
-    in_turn,
-    once,
-    others,
-    select,
-    shares,
-    sweep,
-)
+from benchmarks.rows import KIB, MIB, Row, all_reduce, both_ways, in_turn, once, others, select, shares, sweep
 from benchmarks.runner import Contender, Effort, measure
 from PIL import Image
 from test_benchmarks import start

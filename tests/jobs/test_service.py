@@ -86,14 +86,7 @@ def test_strided_requests_touch_their_items_alone(service, peer):
 
 @pytest.mark.parametrize(
     "greeting",
-    [
-        {"token": b"x" * 16},
-        {"token": TOKEN[:15] + b"x"},
-        {"job": 78},
-        {"magic": b"pyshmem1"},
-        {"pe": 4},
-        {"pe": -1},
-    ],
+    [{"token": b"x" * 16}, {"token": TOKEN[:15] + b"x"}, {"job": 78}, {"magic": b"pyshmem1"}, {"pe": 4}, {"pe": -1}],
     ids=str,
 )
 def test_a_wrong_greeting_is_hung_up_on_and_executes_nothing(greeting, service):

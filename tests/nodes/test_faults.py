@@ -59,11 +59,7 @@ while True:
 @of_each_mpi
 @pytest.mark.parametrize(
     "call",
-    [
-        "shmem.put(x, source, 1 - me)",
-        "shmem.atomic_fetch_add(turns, 1, 1 - me)",
-        "shmem.sum_reduce(y, x)",
-    ],
+    ["shmem.put(x, source, 1 - me)", "shmem.atomic_fetch_add(turns, 1, 1 - me)", "shmem.sum_reduce(y, x)"],
     ids=["put", "atomic", "collective"],
 )
 def test_a_pe_killed_in_the_middle_of_a_call_ends_the_job(call, mpi, start):

@@ -102,11 +102,7 @@ def test_examples_are_right_over_hosts(path, start):
 
 # Names of files, as make test-nodes takes them: `make test-hosts PES_TESTS='test_*.py'` runs all that there are.
 FEW = "rma signal locks ordering contexts setup threads memory several_nodes device_far"
-CARRIED = {
-    "2+2": (TWO, {}),
-    "3+1": (UNEVEN, FABRIC),
-    "2+1+1": (THREE, {**FABRIC, "PYSHMEM_AMO": "fabric"}),
-}
+CARRIED = {"2+2": (TWO, {}), "3+1": (UNEVEN, FABRIC), "2+1+1": (THREE, {**FABRIC, "PYSHMEM_AMO": "fabric"})}
 ASKED = os.environ.get("PES_TESTS") or " ".join(f"test_{name}.py" for name in FEW.split())
 
 

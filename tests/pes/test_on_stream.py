@@ -183,11 +183,7 @@ def test_calls_follow_each_other_with_nothing_between_however_late_a_pe_is(count
 
 
 # int64, of sizes that are words on a GPU: such calls begin while the one in front of them runs
-SMALL = [
-    4,
-    2000,
-    15_000,
-]
+SMALL = [4, 2000, 15_000]
 
 
 def eight_in_place(array):

@@ -216,8 +216,7 @@ def test_get_refuses_a_target_that_is_read_only(routine, me):
     arena = Arena()
     fixed = np.frombuffer(b"\0" * 32, np.float32)  # the bytes of a constant
     with pytest.raises(
-        shmem.ArgumentError,
-        match=rf"^{routine}: PE {me}: target: got a read-only array; wants a writable array$",
+        shmem.ArgumentError, match=rf"^{routine}: PE {me}: target: got a read-only array; wants a writable array$"
     ):
         getattr(shmem, routine)(**{**arena.right_call(routine), "target": fixed})
     assert not fixed.any()

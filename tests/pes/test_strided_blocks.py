@@ -7,14 +7,7 @@ from support import RMA_DTYPES, assert_same, from_pe, guarded, here, name_of, ne
 import pyshmem as shmem
 
 # tst, sst, bsize, nblocks
-SHAPES = [
-    (1, 1, 1, 1),
-    (3, 2, 2, 4),
-    (5, 5, 5, 3),
-    (4, 7, 3, 10),
-    (2, 1, 2, 5),
-    (9, 0x10, 8, 4),
-]
+SHAPES = [(1, 1, 1, 1), (3, 2, 2, 4), (5, 5, 5, 3), (4, 7, 3, 10), (2, 1, 2, 5), (9, 0x10, 8, 4)]
 ids = {"ids": name_of}
 
 

@@ -42,15 +42,7 @@ class GpuHeap(Heap):
     chiplets = 1  # the parts of this GPU with an L2 cache of their own
     divided = False  # whether PEs of one host are on several nodes, because they do not map each other's GPU memory
 
-    def open(
-        self,
-        driver: Driver,
-        world: Comm,
-        node: Comm,
-        node_pes: Sequence[int],
-        cap: int,
-        choice: Choice,
-    ) -> None:
+    def open(self, driver: Driver, world: Comm, node: Comm, node_pes: Sequence[int], cap: int, choice: Choice) -> None:
         """Map the heaps of the node. Collective over ``world``. Errors: DriverError or OSError, on all PEs.
 
         cap: the most bytes of a PE's heap.

@@ -143,13 +143,7 @@ class Meeting:
             staging.scatter(routine, heap, self, what, private)
 
     def fold(
-        self,
-        routine: str,
-        heap: Heap,
-        what: Fold,
-        context: Callable[[], Any],
-        private: int = 0,
-        left: int = UNTOUCHED,
+        self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any], private: int = 0, left: int = UNTOUCHED
     ) -> None:
         """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
         loop, call = LOOPS.get(what.dtype), what.call(heap)
