@@ -48,15 +48,6 @@ pyshmem.barrier_all()
 if pyshmem.my_pe() == 0:
     print(took, mappings, private, flush=True)
 """
-METADATA = """
-import tracemalloc
-from pyshmem.runtime.allocator import Allocator
-allocator = Allocator(1 << 30)
-tracemalloc.start()
-for _ in range(10000):
-    allocator.allocate(1000)
-print(tracemalloc.get_traced_memory()[0] / 10000)
-"""
 PLACES = {"took": -3, "mappings": -2, "private": -1}  # of the numbers that COUNTED prints
 # operation: by the peer's module, the program of each PE. It prints the figure, but "job" is timed from outside.
 PROGRAMS: dict[str, dict[str, str]] = {
@@ -74,7 +65,6 @@ PROGRAMS: dict[str, dict[str, str]] = {
         "mpi_calls": "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()",
     },
     **{name: {"pyshmem": COUNTED} for name in PLACES},
-    "metadata": {"pyshmem": METADATA},
 }
 
 
@@ -102,7 +92,6 @@ ROWS = (
         for name, operation, unit in (("mappings", "mappings", "mappings"), ("private memory", "private", "B"))
         for n, dense in PES.items()
     ),
-    Row("Heap", "metadata of an allocation", "metadata", unit="B", rounds=2),
 )
 SUITE = Suite("startup", ROWS, full=Effort(0.0, 2, 3), quick=Effort(0.0, 2, 2), sweeps=True)
 

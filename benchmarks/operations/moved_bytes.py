@@ -52,10 +52,9 @@ def move_bytes(
 class MovedBytes(Together):
     """A way beside those of operators."""
 
-    def moved_bytes(self, sent: int, read: int, written: int, sending: float = SENDING) -> Case:
+    def moved_bytes(self, sent: int, read: int, written: int) -> Case:
         """sent: bytes that go to each peer.  read, written: those of memory here, beside them. Multiples of 4.
 
-        sending: the part of the programs that send; the others read and write.
         Every number that is read is looked at, so that no load is left out.
         """
         sent, read, written = (-(-self.accelerator.cut(each, 4000) // 4) for each in (sent, read, written))
@@ -66,7 +65,7 @@ class MovedBytes(Together):
         result = torch.zeros(max(read, written), dtype=torch.int32, device=device)
         words = self._symmetric(torch.zeros(protocol.words_of(self.n), dtype=torch.uint64, device=device))
         block, programs = WARPS * 32 * EACH, RESIDENT * machine().programs
-        constants = {"SENDERS": max(int(programs * sending), 1), "BLOCK": block, "EARLY": may_be_early()}
+        constants = {"SENDERS": max(int(programs * SENDING), 1), "BLOCK": block, "EARLY": may_be_early()}
         fixed = (shmem.device_context(), words, sent, read, written)
         arrays = source, target, local, result
         kernel = Prepared(move_bytes, programs, fixed, arrays, constants, constants["EARLY"], num_warps=WARPS)

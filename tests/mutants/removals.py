@@ -36,7 +36,6 @@ SMALLER = {  # as far as orders are concerned the same program
     "examples/ports/bale_histogram.py": ("1000, 4096, 512", "1000, 512, 512"),
     "examples/ports/bale_index_gather.py": ("1000, 4096, 512", "1000, 512, 512"),
     "examples/ports/heat_c_names.py": ("n, steps = 64, 200", "n, steps = 64, 20"),
-    "examples/ports/locks.py": ("turns = 1000", "turns = 20"),
 }
 OWN = re.compile(r"\d+ (us|changes)|process \d+|error (at most )?[\d.e-]+")  # what differs from run to run
 SEEDS, SECONDS = 4, 400

@@ -62,30 +62,10 @@ def test_operator_passes_the_checks_of_torch(name, me):
     torch.library.opcheck(getattr(torch.ops.pyshmem, name).default, (a, b), {"team": handle_of("world")})
 
 
-@pytest.mark.parametrize("name, size", [("all_gather_gemm", 1), ("gemm_all_gather", 1)])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
-def test_rows_that_the_team_does_not_divide(name, size, backend, me, npes):
-    """PE 0 has one row more."""
-    every = [operands(pe, rows=ROWS + (pe == 0)) for pe in range(npes)]
-    total = npes * ROWS + 1
-    result = compiled(lambda a, b: getattr(tp, name)(a, b, size=total), backend, [])(*every[me])
-    assert result.shape[0] == total
-    near(result, REFERENCES[name](every, me))
-
-
 def test_columns_are_gathered_too(me, npes):
     every = [(operands(0)[0], operands(pe)[1]) for pe in range(npes)]
     result = compiled(lambda a, b: tp.gemm_all_gather(a, b, split="columns"), "aot_eager", [])(*every[me])
     near(result, REFERENCES["gemm_all_gather"](every, me, "columns"))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision(dtype, me, npes):
-    every = [operands(pe, dtype) for pe in range(npes)]
-    result = tp.gemm_reduce_scatter(*every[me])
-    assert result.dtype is dtype
-    reference = REFERENCES["gemm_reduce_scatter"](every, me)
-    assert (result.double() - reference).norm() < 1e-2 * reference.norm()
 
 
 @backends
@@ -112,21 +92,6 @@ def test_products_of_8_bits_are_compiled_with_their_scales(name, split, backend,
     decoded = [(a.double() * 2 * scale, b.double() * scale) for (a, b), scale in zip(every, scales, strict=True)]
     close_to(result, REFERENCES[name](decoded, me, *more) + 1, 5e-4)  # a GPU's matrix units keep 14 bits of a sum
     assert [each for each in seen if "scaled_" + name in each]
-
-
-def test_columns_of_8_bits_that_the_team_does_not_divide(me, npes):
-    """PE 0 has one more; compiled code says how many all are."""
-    eight, total = eight_bits()[1][0], COLUMNS * npes + 1
-    a, b = numbers(1, (ROWS * npes, MIDDLE)).to(eight), numbers(2, (MIDDLE, total)).to(eight)
-    mine = b[:, torch.arange(total, device=here()).tensor_split(npes)[me]].contiguous()
-    one = torch.ones((), device=here())
-
-    def function(a, b):
-        more = {"columns": total, "out_dtype": torch.float32}
-        return tp.scaled_all_gather_gemm(a, b, one, one, **more) + 1
-
-    result = compiled(function, "aot_eager", [])(a[ROWS * me : ROWS * (me + 1)], mine)
-    close_to(result, a.double() @ mine.double() + 1, 1e-2)
 
 
 @operators
@@ -203,16 +168,6 @@ def test_gradients_of_sizes_that_the_team_does_not_divide(name, which, me, npes)
             near(operand.grad, gradient)
         else:
             assert operand.grad is None
-
-
-def test_gradient_of_a_plain_sum_is_taken(me, npes):
-    """Such a gradient is one number, expanded."""
-    a, b = (each.requires_grad_() for each in operands(me))
-    tp.all_gather_gemm(a, b).sum().backward()
-    weights = [torch.ones(ROWS * npes, COLUMNS)] * npes
-    gradients, _ = whole_gradients("all_gather_gemm", npes, [each.to(here()) for each in weights], lambda pe: ROWS)
-    near(a.grad, gradients[me][0])
-    near(b.grad, gradients[me][1])
 
 
 @pytest.mark.parametrize("backend", [None, "aot_eager"])
