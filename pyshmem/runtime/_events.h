@@ -34,6 +34,9 @@ typedef struct {
     uint64_t taken, room; /* events that were asked for, and that there is space for */
 } events_head_t;
 
+/* Part of the stable ABI from Python 3.12 on; 3.11 has it, too. */
+PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *) __attribute__((weak));
+
 static struct {
     events_head_t *head; /* NULL: nothing is recorded */
     event_t *events;
@@ -58,6 +61,10 @@ static int more_room(void) {
         return 0;
     }
     recording.head->room = room + more;
+#ifdef MADV_POPULATE_WRITE /* so that no event waits for a page; an older kernel refuses it */
+    uintptr_t first = (uintptr_t)&recording.events[room] & ~(uintptr_t)4095;
+    madvise((void *)first, (uintptr_t)&recording.events[room + more] - first, MADV_POPULATE_WRITE);
+#endif
     return 1;
 }
 
@@ -79,14 +86,22 @@ typedef struct {
     Py_ssize_t places[N_ARGS];
     uint32_t name;
     uint8_t op;
+    int needs; /* of `located`, which then says what the call did; 0: its arguments say it, before the call */
 } recorded_t;
 
-static PyObject *argument(const recorded_t *c, int which, PyObject *args, PyObject *options) {
+/* The arguments of a call, as CPython passes them: `n` by their places, then those that `names` names. */
+typedef struct {
+    PyObject *const *all;
+    Py_ssize_t n;
+    PyObject *names;
+} arguments_t;
+
+static PyObject *argument(const recorded_t *c, int which, const arguments_t *a) {
     Py_ssize_t place = c->places[which];
     if (place < 0) return NULL;
-    PyObject *found = place < PyTuple_Size(args) ? PyTuple_GetItem(args, place)
-                      : options                  ? PyDict_GetItemWithError(options, c->names[which])
-                                                 : NULL;
+    PyObject *found = place < a->n ? a->all[place] : NULL;
+    for (Py_ssize_t i = 0; place >= a->n && a->names && i < PyTuple_Size(a->names); i++)
+        if (PyUnicode_Compare(PyTuple_GetItem(a->names, i), c->names[which]) == 0) found = a->all[a->n + i];
     return found == Py_None ? NULL : found;
 }
 
@@ -133,22 +148,22 @@ static void describe_word(event_t *e, PyObject *array, int waits) {
 
 /* The PE in the world, and whether it is far. */
 static void describe_pe(event_t *e, PyObject *pe, PyObject *ctx) {
+    PyObject *first = PyList_GetItem(recording.views, 0), *away = first ? PyTuple_GetItem(first, 10) : NULL;
     PyObject *team = ctx ? PyObject_GetAttrString(ctx, "team") : NULL;
     int64_t number = whole(pe, -1);
     if (team && number >= 0) number = attribute(team, "start", 0) + number * attribute(team, "stride", 1);
     Py_XDECREF(team);
     PyErr_Clear();
     e->pe = (int32_t)number;
-    PyObject *view = PyList_GetItem(recording.views, 0), *key = PyLong_FromLongLong(number);
-    PyObject *far = view ? PyTuple_GetItem(view, 10) : NULL;
-    if (far && key && PyDict_GetItemWithError(far, key)) e->flags |= EVENT_FAR;
+    PyObject *key = PyLong_FromLongLong(number);
+    if (away && key && PyDict_GetItemWithError(away, key)) e->flags |= EVENT_FAR;
     Py_XDECREF(key);
     PyErr_Clear();
 }
 
-static void describe_call(const recorded_t *c, event_t *e, PyObject *args, PyObject *options) {
+static void describe_call(const recorded_t *c, event_t *e, const arguments_t *a) {
     PyObject *o[N_ARGS];
-    for (int i = 0; i < N_ARGS; i++) o[i] = argument(c, i, args, options);
+    for (int i = 0; i < N_ARGS; i++) o[i] = argument(c, i, a);
     e->op = c->op;
     if (o[ARG_ARRAY]) e->nbytes = bytes_of(o[ARG_ARRAY], o[ARG_SIZE]);
     if (o[ARG_PE]) describe_pe(e, o[ARG_PE], o[ARG_CTX]);
@@ -165,17 +180,63 @@ static void describe_call(const recorded_t *c, event_t *e, PyObject *args, PyObj
     PyErr_Clear(); /* what is wrong is for the call itself to say */
 }
 
-static PyObject *run_recorded(PyObject *self, PyObject *args, PyObject *options) {
+/* As describe_call, but for the data and the word: those that `located` knows after the call. */
+static void describe_briefly(const recorded_t *c, event_t *e, const arguments_t *a) {
+    PyObject *pe = argument(c, ARG_PE, a);
+    e->op = c->op;
+    if (pe) e->pe = (int32_t)whole(pe, -1);
+    e->value = 1;
+    if (c->op == OP_NONE) return;
+    e->value = whole(argument(c, ARG_VALUE, a), 1);
+    PyObject *op = c->op == OP_SET ? argument(c, ARG_OP, a) : NULL;
+    if (op) e->op = whole(op, 0) == 1 ? OP_ADD : OP_SET;
+}
+
+static void describe_located(const recorded_t *c, event_t *e) {
+    e->nbytes = located.nbytes;
+    if (located.far) e->flags |= EVENT_FAR;
+    if (c->needs < 2) return;
+    e->place = located.place;
+    e->flags |= EVENT_WORD | (located.on_gpu ? EVENT_ON_GPU : 0);
+}
+
+static PyObject *call_on(PyObject *call, const arguments_t *a) {
+    if (PyObject_Vectorcall) return PyObject_Vectorcall(call, a->all, (size_t)a->n, a->names);
+    PyObject *args = PyTuple_New(a->n), *options = a->names ? PyDict_New() : NULL, *result = NULL;
+    for (Py_ssize_t i = 0; args && i < a->n; i++) Py_INCREF(a->all[i]), PyTuple_SetItem(args, i, a->all[i]);
+    for (Py_ssize_t i = 0; options && i < PyTuple_Size(a->names); i++)
+        if (PyDict_SetItem(options, PyTuple_GetItem(a->names, i), a->all[a->n + i])) Py_CLEAR(args);
+    if (args && (options || !a->names)) result = PyObject_Call(call, args, options);
+    Py_XDECREF(args);
+    Py_XDECREF(options);
+    return result;
+}
+
+static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) {
     const recorded_t *c = PyCapsule_GetPointer(self, "pyshmem.recorded");
+    const arguments_t a = {args, n, names};
     event_t *e = next_event(c->name);
-    if (!e) return PyObject_Call(c->call, args, options);
-    describe_call(c, e, args, options);
+    if (!e) return call_on(c->call, &a);
+    int brief = c->needs && !argument(c, ARG_CTX, &a);
+    if (brief)
+        describe_briefly(c, e, &a);
+    else
+        describe_call(c, e, &a);
     int opening = recording.openings;
+    located.found = 0;
     e->begin = now_ns();
-    PyObject *result = PyObject_Call(c->call, args, options);
+    PyObject *result = call_on(c->call, &a);
     if (!recording.head || recording.openings != opening) return result; /* the call has ended the recording */
-    if (!result) e->flags |= EVENT_FAILED;
     e->end = now_ns();
+    if (!result) e->flags |= EVENT_FAILED;
+    if (brief && result && located.found && located.found >= c->needs) {
+        describe_located(c, e);
+    } else if (brief) { /* arrays of other libraries, strided copies, errors */
+        PyObject *kind, *error, *trace;
+        PyErr_Fetch(&kind, &error, &trace);
+        describe_call(c, e, &a);
+        PyErr_Restore(kind, error, trace);
+    }
     return result;
 }
 
@@ -204,7 +265,7 @@ static PyObject *py_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n
     if (!kept || !to_uint32(args[2], &c->name) || !to_uint32(args[3], &op)) goto out;
     c->op = (uint8_t)op;
     memcpy(kept, name, (size_t)length);
-    c->method = (PyMethodDef){kept, (PyCFunction)(void (*)(void))run_recorded, METH_VARARGS | METH_KEYWORDS, NULL};
+    c->method = (PyMethodDef){kept, (PyCFunction)(void (*)(void))run_recorded, METH_FASTCALL | METH_KEYWORDS, NULL};
     Py_INCREF(c->call = args[1]);
     Py_INCREF(c->comparisons = args[6]);
     for (int i = 0; i < N_ARGS; i++) {
@@ -213,6 +274,10 @@ static PyObject *py_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n
         c->places[i] = (Py_ssize_t)whole(place, -1);
         Py_INCREF(c->names[i] = named);
     }
+    Py_ssize_t array = c->places[ARG_ARRAY], word = c->places[ARG_WORD];
+    int one_sided = c->op == OP_NONE || c->op == OP_SET || c->op == OP_ADD;
+    if (one_sided && c->places[ARG_PE] >= 0 && !strncmp(kept, "shmem.", 6) && !strchr(kept + 6, '.'))
+        c->needs = word >= 0 ? 2 | (array >= 0 && array != word) : array >= 0;
     made = PyCFunction_NewEx(&c->method, capsule, NULL);
 out:
     Py_DECREF(capsule);
@@ -242,6 +307,7 @@ static PyObject *py_open_events(PyObject *self, PyObject *const *args, Py_ssize_
     Py_INCREF(recording.views = args[2]);
     recording.events = (event_t *)(memory + EVENTS_HEAD);
     recording.head = (events_head_t *)memory;
+    wants_located = 1;
     Py_RETURN_NONE;
 }
 
@@ -252,6 +318,7 @@ static PyObject *py_close_events(PyObject *self, PyObject *unused) {
         munmap(recording.head, EVENTS_HEAD + recording.most * sizeof(event_t));
         close(recording.file);
         recording.head = NULL;
+        wants_located = 0;
         Py_CLEAR(recording.views);
     }
     Py_RETURN_NONE;

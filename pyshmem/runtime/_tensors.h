@@ -166,6 +166,14 @@ static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest,
            is_live(v, source->address, source->nbytes);
 }
 
+/* What locate and locate_word have found last in this thread, for an event of _events.h. found: 1 for data, 2 for a
+ * word, whose place is in bytes from its heap's start. wants_located: whether somebody reads it. */
+static int wants_located;
+static _Thread_local struct {
+    uint64_t nbytes, place;
+    int found, far, on_gpu;
+} located;
+
 static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
     PyObject *result = PyTuple_New(n + 1);
     if (!result) return NULL;
@@ -205,6 +213,7 @@ static PyObject *py_locate(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     PyObject *route = n == 5 ? move_to(&v, args[4], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
     if (n == 5) count_call(route == v.far, nbytes);
+    if (wants_located) located.nbytes = nbytes, located.far = route == v.far, located.found |= 1;
     return tuple_of(route, 3, (uint64_t[]){symmetric.address, private.address, nbytes});
 }
 
@@ -217,9 +226,15 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     if (n != 2 && !arity("locate_word", n, 3)) return NULL;
     if (!read_plain(args[0], args[1], &symmetric) || symmetric.nbytes != symmetric.item) Py_RETURN_NONE;
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, symmetric.nbytes)) Py_RETURN_NONE;
+    uint64_t here = symmetric.address;
     PyObject *route = n == 3 ? move_to(&v, args[2], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
     if (n == 3) count_call(route == v.far, symmetric.item);
+    if (wants_located) {
+        if (!located.found) located.nbytes = symmetric.item;
+        located.place = here - v.base, located.on_gpu = symmetric.device_type != 1;
+        located.far = route == v.far, located.found |= 2;
+    }
     return tuple_of(route, 2, (uint64_t[]){symmetric.address, symmetric.code * UINT64_C(16) + symmetric.item});
 }
 

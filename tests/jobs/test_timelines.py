@@ -67,7 +67,10 @@ with shmem.trace("out.json"):
         if me == target:
             shmem.wait_until(flags[source : source + 1], ">=", value)
     pass_on[(2,)](shmem.device_context(), data, passed)
+    shmem.get(data[8:], data, 0, size=8)
     shmem.put(data, np.ones(8, np.int32), 0)
+    shmem.iput(data, source=data[:9], pe=0, tst=2, sst=3)
+    shmem.atomic_fetch(source=data[:1], pe=0)
     team.sync()
     try:
         shmem.get(data, data, n)
@@ -149,9 +152,12 @@ def test_calls_say_bytes_pe_route_team_and_failures(timeline):
     ] * 3
     assert all(call["args"]["bytes"] == 4 * call["args"]["set"] for call in by_name["shmem.put_signal"])
     assert {call["args"]["team"] for call in by_name["shmem.Team.sync"]} == {"0:1:3"}
-    assert [call["args"] for call in by_name["shmem.get"]] == [
-        {"bytes": 256, "pe": 3, "route": "near", "failed": True}
-    ] * 3
+    there = {"pe": 0, "route": "near"}
+    failed = {"bytes": 256, "pe": 3, "route": "near", "failed": True}
+    gets = sorted((call["args"] for call in by_name["shmem.get"]), key=len)
+    assert gets == [{"bytes": 32, **there}] * 3 + [failed] * 3
+    assert [call["args"] for call in by_name["shmem.iput"]] == [{"bytes": 36, **there}] * 3
+    assert [call["args"] for call in by_name["shmem.atomic_fetch"]] == [{"bytes": 4, **there}] * 3
     assert "shmem.my_pe" not in by_name
     assert metadata["pes"] == 3 and metadata["events"] == len(calls)
     assert metadata["clock_error_us"] == {"0": 0, "1": 0, "2": 0} and not metadata["lost_events"]

@@ -74,6 +74,7 @@ MUTANTS = [
     Mutant("timelines-clock-of-a-gpu-not-compared-at-the-end", _TIMELINES, "(last[1] - first[1]) * share", "0 * share",
            "jobs timelines of_a_gpu"),
     Mutant("timelines-programs-share-a-track", _TIMELINES, "self.end <= event.begin or", "True or", "jobs timelines of_a_gpu"),
+    Mutant("events-have-the-data-of-the-call-before", _C, "located.found = 0;", "", "jobs timelines calls_say_bytes"),
     Mutant("events-written-outside-the-ring", _GPU, " & (place < ctx.events)", "",
            "codegen events only_into_the_ring"),
     Mutant("events-end-as-they-begin", _GPU, "end = gpu.nanoseconds(ctx)", "end = event[1]",
