@@ -167,24 +167,15 @@ def _gpus(options: argparse.Namespace) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--suite", nargs="+", choices=SUITES, metavar="NAME", help=f"of {', '.join(SUITES)}")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
-    parser.add_argument("--list", action="store_true", help="print the rows and exit")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, and fewer rows")
-    parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
+    command.add_options(parser)
     parser.add_argument(
         "--runs", type=int, default=3, metavar="N", help="runs of each suite that share the samples (3)"
     )
-    parser.add_argument("--alone", action="store_true", help="without other libraries")
     parser.add_argument("-n", type=int, default=2, metavar="PES", help="PEs of the suites on the CPU heap (2)")
     parser.add_argument("--gpus", type=int, default=8, metavar="N", help="use at most N GPUs (8), a PE on each")
     parser.add_argument("--no-gpu", action="store_true", help="leave out the suites on GPUs")
-    parser.add_argument(
-        "--budget", type=float, metavar="S", help="begin no row of a suite's run after S seconds; list those"
-    )
     parser.add_argument("--limit", type=float, default=600, metavar="S", help="end a suite's run after S seconds (600)")
-    parser.add_argument("--json", metavar="FILE", help="write every sample of all suites to FILE")
     parser.add_argument("--plots", metavar="FOLDER", type=Path, help="draw the sweeps, with the ceilings as lines")
-    parser.add_argument("--compare", metavar="FILE", help="print the ratios to an earlier run's --json FILE")
     parser.add_argument("--medians", metavar="FOLDER", help="write each suite's medians: docs/figures")
     parser.add_argument(
         "--from", dest="file", nargs="+", metavar="FILE", help="measure nothing: take --json FILEs together"

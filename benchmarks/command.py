@@ -34,16 +34,9 @@ class Suite:
         parser = argparse.ArgumentParser(
             prog=f"python -m benchmarks.{self.name}", description=(description or "").split("\n", 1)[0]
         )
-        parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, and fewer rows")
-        parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
-        parser.add_argument("--budget", type=float, metavar="S", help="begin no row after S seconds")
+        add_options(parser)
         parser.add_argument("--of-runs", type=int, default=1, metavar="N", help="take an Nth of the samples")
         parser.add_argument("--turn", type=int, default=1, metavar="K", help="of the runs, which it is (1)")
-        parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
-        parser.add_argument("--list", action="store_true", help="print the rows and exit")
-        parser.add_argument("--alone", action="store_true", help="without peers")
-        parser.add_argument("--json", metavar="FILE", help="write every sample to FILE")
-        parser.add_argument("--compare", metavar="FILE", help="print the ratio to an earlier run's --json FILE")
         return parser
 
     def print_list(self, only: Sequence[str] | None) -> int:
@@ -85,6 +78,18 @@ class Suite:
             if options.json:
                 record.write(options.json, report)
         return int(report.wrong)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add those that a suite and all suites together have."""
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="rows with a TEXT in group, name or bytes")
+    parser.add_argument("--list", action="store_true", help="print the rows and exit")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter samples, and fewer rows")
+    parser.add_argument("--full", action="store_true", help="every size of the sweeps, and the largest jobs")
+    parser.add_argument("--alone", action="store_true", help="without other libraries")
+    parser.add_argument("--budget", type=float, metavar="S", help="begin no row of a run after S seconds; list those")
+    parser.add_argument("--json", metavar="FILE", help="write every sample to FILE")
+    parser.add_argument("--compare", metavar="FILE", help="print the ratios to an earlier run's --json FILE")
 
 
 def progress(speaks: bool) -> Progress:

@@ -17,8 +17,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import __main__ as command
 from benchmarks import gpu_libraries, gpu_pt2pt, nodes, record, table
-from benchmarks.figures import BOUND, Figure, Report, busbw, of_bound, ratio
-from benchmarks.rows import KIB, MIB, Row, once, select, size
+from benchmarks.figures import BOUND, Figure, Report, of_bound, ratio
+from benchmarks.rows import KIB, MIB, Row, once, select
 from benchmarks.runner import Contender, Effort, measure
 from jobs import warm
 from rich.console import Console
@@ -80,12 +80,6 @@ def test_rows_are_selected_by_group_name_and_size():
     assert names("Pairs 64 MiB", "copy within") >= {f"copy within the memory of a GPU {256 * MIB}"}
     assert "put, PE 2 to 0" not in " ".join(names()) and not names("Words", n_pes=1)
     assert select(gpu_pt2pt.ROWS, None) == list(gpu_pt2pt.ROWS)
-
-
-def test_sizes_have_units_and_rates_are_those_of_the_bus():
-    assert [size(n) for n in (0, 8, 2 * KIB, 3 * MIB)] == ["", "8", "2 Ki", "3 Mi"]
-    assert size(8, "B") == "8 B" and size(MIB, "B") == "1 MiB"
-    assert busbw(COPY, Figure(samples=[1e-6]), 2) == pytest.approx(65.536e9)
 
 
 def test_figures_have_median_and_half_the_interquartile_range():
@@ -151,23 +145,6 @@ def test_bound_is_the_slowest_of_its_peers_that_were_measured():
     assert record.as_json(found)["rows"][0]["figures"]["pyshmem"]["of_bound"] == 0.8
     none = measure(replace(row, bound=("c",)), Peers(), Effort(0.0, 2, 2))
     assert none[BOUND].missing == "none of c was measured"
-
-
-def test_table_shows_figures_ratios_and_what_is_missing():
-    found = report(pyshmem=([1e-6, 1.1e-6, 0.9e-6], [1.5e-6]), engine=([0.95e-6], []), rival=([], [2e-6]))
-    found.missing["NCCL"] = "there is no GPU"
-    found.results[WORD]["rival"] = Figure("rival's", wrong="PE 1 has 3, not 4; ")
-    text = printed(found)
-    for line in (
-        "machine: CPU: one",
-        "65.5 GB/s  1.00 µs ±  5%",
-        "engine (ceiling)",
-        "put[0]",
-        "wrong result",
-        "missing: NCCL: there is no GPU",
-        "put[0], rival: not timed: rival's gives a wrong result: PE 1 has 3, not 4;",
-    ):
-        assert line in text, text
 
 
 def test_json_comes_back_and_is_compared(tmp_path):

@@ -1,4 +1,4 @@
-"""python -m benchmarks: sweeps, bus factors, sheets, pages, pictures, and a small real run of each CPU suite."""
+"""python -m benchmarks: sweeps, sheets, pages, pictures, and a small real run of each CPU suite."""
 
 import pathlib
 import subprocess
@@ -14,7 +14,7 @@ from benchmarks import collectives, cpu, jobs, plots, pt2pt, record, runs, sheet
 from benchmarks.command import Suite
 from benchmarks.figures import Figure, Report, of_ceiling
 from benchmarks.peers import Peer
-from benchmarks.rows import KIB, MIB, Row, all_reduce, both_ways, in_turn, once, others, select, shares, sweep
+from benchmarks.rows import KIB, MIB, Row, in_turn, once, select, sweep
 from benchmarks.runner import Contender, Effort, measure
 from PIL import Image
 from test_benchmarks import start
@@ -49,17 +49,6 @@ def cells(found, title, earlier=None):
     """Of a sheet, as one dictionary for each line."""
     sheet = next(each for each in sheets.sheets(record.as_json(found), earlier) if title in each.title)
     return [dict(zip(sheet.header, line, strict=True)) for line in sheet.lines]
-
-
-@pytest.mark.parametrize("n_pes", [2, 4, 8])
-def test_bus_factors_are_those_of_nvshmem_and_osu(n_pes):
-    """NVSHMEM's perftest multiplies the bytes of all PEs' blocks with (n-1)/n, those of a reduction with 2(n-1)/n; osu_put_bibw
-    counts both directions."""
-    block = 1024
-    assert others(n_pes) * block == pytest.approx((n_pes - 1) / n_pes * (n_pes * block))
-    assert shares(n_pes) * n_pes * block == pytest.approx(others(n_pes) * block)
-    assert all_reduce(n_pes) == pytest.approx(2 * (n_pes - 1) / n_pes)
-    assert (once(n_pes), both_ways(n_pes)) == (1, 2)
 
 
 def test_a_sweep_has_both_ends_and_full_runs_every_power_of_two():
@@ -103,27 +92,6 @@ def test_groups_share_the_budget_and_jobs_of_their_own_come_last():
     rows = [Row(group, f"{group}{n}", "put", pes=pes) for group, pes in (("a", 0), ("b", 4), ("c", 0)) for n in (1, 2)]
     assert [row.name for row in in_turn(rows)] == ["a1", "c1", "a2", "c2", "b1", "b2"]
     assert [row.name for row in in_turn(rows, 1, 2)] == ["c2", "b1", "b2", "a1", "c1", "a2"]
-
-
-def test_rows_measured_out_of_turn_are_reported_in_their_order(tmp_path):
-    order = []
-
-    class Immediate:
-        peers = ("pyshmem",)
-
-        def prepare(self, row, effort):
-            order.append(row.name)
-            return [Contender("pyshmem", {"pyshmem": Figure()}, lambda turn: {"pyshmem": 1.0})]
-
-        def release(self):
-            pass
-
-    rows = [Row(group, f"{group}{n}", "put") for group in "ab" for n in (1, 2)]
-    suite = Suite("gpu", rows, Effort(0.0, 1, 1), Effort(0.0, 1, 1))
-    report = Report("gpu", ["pyshmem"], 2, {})
-    options = suite.parser("").parse_args(["--budget", "60"])
-    assert suite.run(Immediate(), options, report, agreed=lambda seconds: 0.0) == 0
-    assert order == ["a1", "b1", "a2", "b2"] and list(report.results) == rows
 
 
 def test_samples_of_several_runs_are_taken_together():
@@ -204,26 +172,6 @@ def test_pictures_show_sweeps_over_sizes_and_over_pes(tmp_path):
     for path in drawn:
         with Image.open(path) as image:
             assert len(image.convert("RGB").getcolors(image.width * image.height)) > 20
-
-
-def drawn_lines(monkeypatch, found, tmp_path):
-    """The axes of the first picture of a run."""
-    figures = []
-    monkeypatch.setattr(plots, "save", lambda figure, path: figures.append(figure) or path)
-    plots.sweeps(record.as_json(found), tmp_path)
-    return figures[0].axes, figures[0].get_suptitle()
-
-
-def test_a_picture_joins_the_points_of_a_line_wherever_its_rows_stand(monkeypatch, tmp_path):
-    found, mixed = run(), run()
-    mixed.results = {row: found.results[row] for row in (PUT[2], RATE, PUT[0], *BARRIERS, PUT[1])}
-    for each in (found, mixed):
-        (left, right), title = drawn_lines(monkeypatch, each, tmp_path)
-        assert "put; 2 PEs" in title and right.get_ylabel().startswith("MB/s")
-        lines = {line.get_label(): list(line.get_xdata()) for line in left.lines}
-        assert lines == {"pyshmem": [row.nbytes for row in PUT], "memcpy (ceiling)": [row.nbytes for row in PUT]}
-        assert [left.xaxis.get_major_formatter()(at) for at in (8, 64 * KIB, 16 * MIB)] == ["8", "64 KiB", "16 MiB"]
-        assert len(left.collections) == 2  # the spreads
 
 
 def test_what_an_earlier_run_measured_is_shown_drawn_and_written_again(tmp_path, capsys):
