@@ -8,7 +8,7 @@ import math
 import sys
 from collections.abc import Callable
 from functools import cache, partial
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
@@ -46,8 +46,9 @@ def prepare(
     if interpreter.active():
         return partial(kernel.run, *bound, grid=counts, warmup=False, **choices)
     if not cooperative:
-        _cached(kernel).find(*bound, **choices)
-        return partial(_cached(kernel), counts, *bound, **choices)
+        cached = _cached(kernel)
+        cached.compile(*bound, **choices)
+        return partial(cached, counts, *bound, **choices)
     choices["launch_cooperative_grid"] = True
     _cooperatively(counts, _cached(kernel).find, *bound, **choices)
     return partial(_cooperatively, counts, _cached(kernel), counts, *bound, **choices)
@@ -74,26 +75,49 @@ def _counts(grid: Any) -> tuple[int, ...]:
     return counts
 
 
+class _Parameters(NamedTuple):
+    """The names of a kernel's parameters in their order, and the values of those that have one."""
+
+    names: tuple[str, ...]
+    defaults: dict[str, Any]
+
+
+@cache
+def _parameters(kernel: Any) -> _Parameters:
+    """The parameters of a kernel, with the context that shmem.jit adds."""
+    parameters = inspect.signature(kernel.fn).parameters
+    defaults = {name: each.default for name, each in parameters.items() if each.default is not each.empty}
+    return _Parameters(tuple(parameters), defaults)
+
+
 def _bind(
     kernel: Any, values: tuple[Any, ...], options: dict[str, Any], epoch: int
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the values of all parameters in order, and the other options, which are those of the compiler."""
     if not isinstance(kernel, KernelInterface) or not inspect.isfunction(getattr(kernel, "fn", None)):
         refuse(ArgumentError, "launch", "kernel", type(kernel).__name__, "a function of triton.jit")
-    signature = inspect.signature(kernel.fn)
-    own = {name: value for name, value in options.items() if name in signature.parameters}
-    try:
-        if "epoch" in signature.parameters and "epoch" not in signature.bind_partial(*values, **own).arguments:
-            own["epoch"] = epoch
-        bound = signature.bind(*values, **own)
-    except TypeError as error:
-        refuse(ArgumentError, "launch", "args", str(error), f"the arguments of {kernel.fn.__name__} after the context")
-    bound.apply_defaults()
+    names, defaults = _parameters(kernel)
+    given = dict(zip(names, values, strict=False))
+    own = {name: value for name, value in options.items() if name in names}
+    if "epoch" in names and "epoch" not in given and "epoch" not in own:
+        own["epoch"] = epoch
+    found = {**defaults, **given, **own}
+    if len(found) < len(names) or len(values) > len(names) or not given.keys().isdisjoint(own):
+        _refuse_arguments(kernel, values, own)
     choices = {name: value for name, value in options.items() if name not in own}
     for name in choices.keys() - _compilers_options():
         wants = f"a parameter of {kernel.fn.__name__}, or an option of Triton's compiler"
         refuse(ArgumentError, "launch", "options", repr(name), wants)
-    return bound.args, choices
+    return tuple([found[name] for name in names]), choices
+
+
+def _refuse_arguments(kernel: Any, values: tuple[Any, ...], own: dict[str, Any]) -> NoReturn:
+    """Errors: ArgumentError, in the words of Python's own calls."""
+    try:
+        inspect.signature(kernel.fn).bind(*values, **own)
+    except TypeError as error:
+        refuse(ArgumentError, "launch", "args", str(error), f"the arguments of {kernel.fn.__name__} after the context")
+    raise AssertionError(f"{kernel.fn.__name__} takes these arguments")
 
 
 @cache

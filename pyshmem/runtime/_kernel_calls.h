@@ -155,7 +155,7 @@ static PyObject *py_layout(PyObject *self, PyObject *const *args, Py_ssize_t n) 
 /* call_kernel(views, known, options, constants, grid, stream, arguments) -> the result of launch_prepared if known
  * contains the key of the arguments, in which a tuple stands for itself; otherwise the key. known: by key, (the HEAD of
  * a plan of launch_prepared with any grid, the kind of each argument as a byte, the words of each argument of kind
- * WORDS as bytes and None for the others). */
+ * WORDS as bytes and None for the others). With None as the grid it launches nothing, and returns 0 if it would. */
 static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t addresses[MOST_WORDS], words[MOST_WORDS + 4] = {0}, head[HEAD], stream;
@@ -171,6 +171,7 @@ static PyObject *py_call_kernel(PyObject *self, PyObject *const *args, Py_ssize_
     PyObject *found = PyDict_GetItemWithError(args[1], key);
     if (!found && !PyErr_Occurred()) return key;
     Py_DECREF(key);
+    if (found && args[4] == Py_None) return PyLong_FromLong(0);
     if (!found || PyBytes_AsStringAndSize(PyTuple_GetItem(found, 0), &plan, &length) ||
         PyBytes_AsStringAndSize(PyTuple_GetItem(found, 1), &kinds, &length))
         return NULL;

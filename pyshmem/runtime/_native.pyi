@@ -19,7 +19,7 @@ def call_kernel(
     known: dict[Any, tuple[bytes, bytes, tuple[bytes | None, ...]]],
     options: tuple[Any, ...],
     constants: tuple[bool, ...],
-    grid: tuple[int, ...],
+    grid: tuple[int, ...] | None,
     stream: int,
     arguments: tuple[Any, ...],
     /,

@@ -54,6 +54,18 @@ def test_every_kind_of_argument_is_passed_as_its_bits_the_first_time_and_later(d
     assert len(compiled) == len(call.known) == 1
 
 
+def test_compile_compiles_what_no_call_has_launched_and_launches_nothing(driver, kernel, monkeypatch):
+    call, compiled = kernel(POINTER, INTEGER)
+    array = torch.zeros(16)
+    call.compile(array, 7)
+    call.compile(array, 9)
+    assert len(compiled) == 1 and not driver.calls
+    call((3,), array, 7)
+    monkeypatch.setattr(CachedKernel, "find", lambda self, *args: pytest.fail("looked for a kernel that is known"))
+    call.compile(array, 11)
+    assert len(compiled) == len(driver.calls) == 1
+
+
 # pairs for which Triton compiles one kernel, and pairs for which it compiles two
 ALIKE = [(3, 5), (16, 32), (-1, 7), (1 << 40, 1 << 50), (-(2**31), 2**30)]
 APART = [(1, 3), (3, 16), (3, 2**31), (2**31 + 1, 2**63 + 1), (1, True), (-(2**31) - 1, 3), (None, 3)]

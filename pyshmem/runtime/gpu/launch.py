@@ -69,7 +69,7 @@ class CachedKernel:
     """A kernel of triton.jit. Call it as ``cached(grid, *args, num_warps=4)``, with an argument for every parameter.
 
     The first call with arguments of a kind compiles the kernel. If PEs wait for each other in a kernel, let all of them
-    compile it with ``find`` before. Hooks of profilers are not called.
+    compile it with ``compile`` before. Hooks of profilers are not called.
     """
 
     __slots__ = ("compiled", "constants", "kernel", "known")
@@ -92,6 +92,11 @@ class CachedKernel:
         if found.plan is not None and not found.scratch:
             self.known[key] = found.known(args)
         found(grid, stream, args)
+
+    def compile(self, *args: Any, **options: Any) -> None:
+        """Compile the kernel for these arguments, unless a call with arguments of their kind has launched it before."""
+        if call_kernel(views, self.known, (_current_device(), *options.values()), self.constants, None, 0, args) != 0:
+            self.find(*args, **options)
 
     def find(self, *args: Any, **options: Any) -> Loaded:
         """Return the kernel for these arguments. Compiles it for the first call; does not access tensors."""
