@@ -12,6 +12,7 @@ COMMANDS = {
     "info": "what is installed, what a job would use, and what is missing; the default",
     "doctor": "what works between the GPUs, or the processes, of this machine, and what to try where it fails",
     "taxes": "where the time of each PE went, by a timeline of pyshmemrun --trace",
+    "predict": "how long the program of a timeline would take with other links, cores or PEs",
     "top": "what the PEs of a running job do, once a second; without a job, those that run",
     "tune": "measure the collectives and products of this machine's GPUs; later jobs use the result",
     "bench": "the benchmarks: puts, gets, collectives, starts, operators, beside other libraries",

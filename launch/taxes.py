@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pyshmem.timelines import merging
-from pyshmem.timelines.taxes import PARTS, Arrow, Call, Taxes, divided, read
+from pyshmem.timelines.replay import Timeline, savings
+from pyshmem.timelines.taxes import PARTS, Arrow, Call, Taxes, divided, links, read
 
 DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
 meetings until the last PE came, and communication that nothing hides. The parts of a PE sum to the time of the whole."""
@@ -39,20 +40,34 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"pyshmem taxes: {error}", file=sys.stderr)
         return 2
-    taxes = divided(calls)
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    _print(Console(width=None if sys.stdout.isatty() else 120), Table, calls, arrows, notes)
+    return 0
+
+
+def _print(console: Any, table: Any, calls: list[Call], arrows: list[Arrow], notes: list[str]) -> None:
+    taxes, saved = divided(calls), savings(Timeline(calls, arrows))
+    whole = max(taxes.whole.values(), default=0.0)
     shown = [part for part in PARTS if any(parts[part] for parts in taxes.parts.values())]
     titles = ["PE", "whole", *shown, "waited for most"]
     rows = [[str(pe), *_cells(taxes, pe, shown)] for pe in taxes.whole]
-    console.print(_table(Table, "Time of each PE, in ms and % of the whole", titles, rows))
+    if whole:
+        rows.append(
+            ["saved", "", *(f"{saved[part] / 1e3:.2f} {100 * saved[part] / whole:3.0f}%" for part in shown), ""]
+        )
+    title = "Time of each PE, in ms and % of the whole; saved: by the program, if it took no time"
+    console.print(_table(table, title, titles, rows))
     if taxes.by_owner:
         titles = ["kernel or operator", "PE", "in it", *shown]
         console.print(
-            _table(Table, "In kernels and operators, on the PE that was in it longest", titles, _owners(taxes, shown))
+            _table(table, "In kernels and operators, on the PE that was in it longest", titles, _owners(taxes, shown))
         )
+    if pairs := links(calls):
+        titles = ["from", "to", "calls", "MB", "ms busy", "of the whole", "GB/s busy"]
+        rows = [[f"PE {pe}", f"PE {to}", str(link.calls), f"{link.nbytes / 1e6:.3g}", f"{link.time / 1e3:.2f}",
+                 f"{100 * link.time / whole:.0f}%", f"{link.rate:.3g}"] for (pe, to), link in pairs.items()]  # fmt: skip
+        console.print(_table(table, "Puts and gets between PEs, while such a call runs", titles, rows))
     for line in [*_slowest(taxes), *notes]:
         console.print(line, highlight=False)
-    return 0
 
 
 def _draw(calls: list[Call], arrows: list[Arrow], into: Path, window: Sequence[float] | None) -> None:

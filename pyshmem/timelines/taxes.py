@@ -39,6 +39,8 @@ class Call(NamedTuple):
     kind: str
     team: str = ""
     ended_by: int | None = None
+    nbytes: int = 0
+    to: int = -1  # the PE of its data
 
 
 class Arrow(NamedTuple):
@@ -78,7 +80,7 @@ def _call(row: dict[str, Any]) -> Call:
     end = row["ts"] + row["dur"]
     details = row["args"]
     known = row["pid"], row["tid"], row["name"], row["cat"], details.get("team", ""), details.get("ended_by")
-    return Call(row["ts"], end, *known)
+    return Call(row["ts"], end, *known, details.get("bytes", 0), details.get("pe", -1))
 
 
 def _notes(metadata: dict[str, Any]) -> Iterator[str]:
@@ -102,19 +104,19 @@ def divided(calls: list[Call]) -> Taxes:
     if not calls:
         return taxes
     span = min(each.begin for each in calls), max(each.end for each in calls)
-    last_to_come = _last_to_come(calls)
+    meetings = last_to_come(calls)
     waits: dict[int, list[tuple[float, float, int]]] = {}  # by PE: from when to when, for whom
     for pe in sorted({each.pe for each in calls}):
-        own = _main_thread([each for each in calls if each.pe == pe])
+        own = main_thread([each for each in calls if each.pe == pe])
         kernels = [each for each in own if each.kind == "kernel"]
         gaps = min((each.end for each in kernels), default=span[1]), max((each.begin for each in kernels), default=0.0)
         taxes.whole[pe] = span[1] - span[0]
         parts, taxes.waited[pe], waits[pe] = taxes.parts.setdefault(pe, _none()), defaultdict(float), []
-        for begin, end, stack in _moments(own, *span):
+        for begin, end, stack in moments(own, *span):
             owner = next((each.name for each in stack if each.kind in _OWNERS), None)
             by_owner = taxes.by_owner.setdefault(owner, {}).setdefault(pe, _none()) if owner else _none()
             between = gaps[0] <= begin and end <= gaps[1]
-            for part, time, who in _parts_of(begin, end, stack, last_to_come, between):
+            for part, time, who in _parts_of(begin, end, stack, meetings, between):
                 parts[part] += time
                 by_owner[part] += time
                 if who is not None:
@@ -144,14 +146,14 @@ def _causes(
         yield who, end - begin
 
 
-def _main_thread(calls: list[Call]) -> list[Call]:
+def main_thread(calls: list[Call]) -> list[Call]:
     """The calls of the thread, host's and kernels' alike, that has made most."""
     threads = Counter(each.track // 4 for each in calls if each.track < OF_GPU)
     most = max(threads, key=lambda each: threads[each], default=-1)
     return [each for each in calls if each.track // 4 == most]
 
 
-def _moments(calls: list[Call], start: float, end: float) -> Iterator[tuple[float, float, list[Call]]]:
+def moments(calls: list[Call], start: float, end: float) -> Iterator[tuple[float, float, list[Call]]]:
     """The intervals in which the same calls are under way, with them, the innermost last."""
     stack: list[Call] = []
     time = start
@@ -175,22 +177,61 @@ def _parts_of(
 ) -> Iterator[tuple[str, float, int | None]]:
     """(part, time, the PE that was waited for) of an interval. between: whether it lies between two kernels."""
     call = stack[-1] if stack else None
-    if call is None or call.kind == "operator":
-        yield LAUNCHES if between else COMPUTING, end - begin, None
-    elif call in last_to_come:
+    if call in last_to_come:
         last = last_to_come[call]
         came = min(end, max(begin, last.begin))
         yield MEETING, came - begin, last.pe if last.pe != call.pe else None
         yield LIBRARY if call.name == "shmem.launch" else COMMUNICATION, end - came, None
-    elif call.kind == "wait":
-        yield WAITING, end - begin, call.ended_by
-    elif call.kind in _COMMUNICATES:
-        yield COMMUNICATION, end - begin, None
     else:
-        yield COMPUTING if call.kind in ("kernel", "program", "span") else LIBRARY, end - begin, None
+        part = part_of(call, between)
+        yield part, end - begin, call.ended_by if call and part == WAITING else None
 
 
-def _last_to_come(calls: list[Call]) -> dict[Call, Call]:
+def part_of(call: Call | None, between: bool) -> str:
+    """The part of the time in which this call is the innermost one. between: whether it lies between two kernels."""
+    if call is None or call.kind == "operator":
+        return LAUNCHES if between else COMPUTING
+    if call.kind == "wait":
+        return WAITING
+    if call.kind in _COMMUNICATES:
+        return COMMUNICATION
+    return COMPUTING if call.kind in ("kernel", "program", "span") else LIBRARY
+
+
+class Link(NamedTuple):
+    """What a PE has put to another one, or got from it: in calls, bytes and microseconds in which such a call ran."""
+
+    calls: int
+    nbytes: int
+    time: float
+
+    @property
+    def rate(self) -> float:
+        """GB/s while busy."""
+        return self.nbytes / self.time / 1e3 if self.time else 0.0
+
+
+def links(calls: list[Call]) -> dict[tuple[int, int], Link]:
+    """By the PE that calls and the PE of the data."""
+    found: dict[tuple[int, int], list[Call]] = defaultdict(list)
+    for call in calls:
+        if call.kind in ("put", "get") and call.nbytes and call.to >= 0:
+            found[call.pe, call.to].append(call)
+    return {
+        pair: Link(len(own), sum(each.nbytes for each in own), _covered(own)) for pair, own in sorted(found.items())
+    }
+
+
+def _covered(calls: list[Call]) -> float:
+    """The time in which at least one of the calls ran."""
+    time, until = 0.0, float("-inf")
+    for call in sorted(calls):
+        time += max(0.0, call.end - max(call.begin, until))
+        until = max(until, call.end)
+    return time
+
+
+def last_to_come(calls: list[Call]) -> dict[Call, Call]:
     """For each call of a team the same call of the member that came last. Members make their calls in one order."""
     numbers: Counter[tuple[int, str]] = Counter()
     meetings: dict[tuple[str, int], list[Call]] = defaultdict(list)

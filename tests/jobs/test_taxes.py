@@ -79,6 +79,24 @@ def test_the_parts_of_kernels_and_operators_are_those_within_them(tmp_path):
     }
 
 
+def test_links_have_the_rate_while_a_call_runs_and_are_printed(tmp_path, capsys):
+    rows = [
+        row(0, begin, begin + 10, "shmem.put", "put", track, bytes=20_000)
+        for begin, track in ((0, 0), (5, 1), (100, 0))
+    ]
+    rows.append(row(1, 0, 200, "shmem.get", "get", bytes=1_000_000))
+    for each in rows:
+        each["args"]["pe"] = 1 - each["pid"]
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
+    found = taxes.links(taxes.read(path)[0])
+    assert found == {(0, 1): (3, 60_000, 25), (1, 0): (1, 1_000_000, 200)}
+    assert found[0, 1].rate == pytest.approx(2.4)
+    assert command.main([str(path)]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if "PE 0" in line and "PE 1" in line)
+    assert [each.strip() for each in line.strip("│").split("│")] == ["PE 0", "PE 1", "3", "0.06", "0.03", "12%", "2.4"]
+
+
 calls = st.builds(
     lambda begin, length, pe, track, kind: taxes.Call(begin, begin + length, pe, 4 * pe + track, f"shmem.{kind}", kind, "world"),
     st.integers(0, 100), st.integers(0, 50), st.integers(0, 2), st.integers(0, 1),
@@ -103,6 +121,7 @@ def test_the_command_prints_shares_and_the_pe_that_was_waited_for_and_refuses_ot
     out = capsys.readouterr().out
     assert "0.40  56%" in out and "PE 2: 0.40" in out
     assert "PE 2 was waited for longest: 0.80 ms in all, by 2 PEs" in out
+    assert "saved" in out and "0.69  97%" in out  # without computing 21 of 710 us are left
     (tmp_path / "other.json").write_text("[]")
     assert command.main([str(tmp_path / "other.json")]) == 2
     assert "other.json; wants a timeline that pyshmemrun --trace has written" in capsys.readouterr().err

@@ -89,6 +89,12 @@ MUTANTS = [
     Mutant("activity-wait-has-no-name", _C, "raised = raised || name_wait();", "", "2 activity waits_are_timed"),
     Mutant("top-forgets-the-wait-under-way", _LAUNCH, "if counts.since else 0)", "if False else 0)", "jobs top interval"),
     Mutant("top-counts-processes-that-a-pe-forked", _LAUNCH, 'told["pid"] == pid and', "True and", "jobs top forked"),
+    Mutant("replay-goes-on-before-the-write", _TIMELINES, "ended = self._ended.get(write)", "ended = self._now[step.call.pe]",
+           "jobs prediction pipeline"),
+    Mutant("replay-meets-without-the-last", _TIMELINES, "came = max(self._began[each] for each in members)",
+           "came = min(self._began[each] for each in members)", "jobs prediction meetings_end"),
+    Mutant("prediction-has-no-latency", _TIMELINES, "return self.latency + nbytes / self.rate", "return nbytes / self.rate",
+           "jobs prediction pipeline"),
     # ---- runtime ----
     Mutant("runtime-allocations-overlap", _RUNTIME, "self._take(index, start, _rounded(start + nbytes))",
            "self._take(index, start, _rounded(start + 1))", "2 memory do_not_overlap"),
