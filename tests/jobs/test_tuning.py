@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import pyshmem as shmem
 from pyshmem.launch import tune
 from pyshmem.ops.gemm.configurations import Configuration
+from pyshmem.ops.gemm.copy_engine import PARTS, gathered_chunks, parts_of, wave_of
 from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
 from pyshmem.ops.gemm.tuning import active
 from pyshmem.ops.gemm.tuning.population import distinct, population, tiles_of
@@ -165,3 +166,14 @@ def test_the_command_wants_a_gpu_for_each_pe(gpus, asked, monkeypatch, capsys):
     monkeypatch.setattr(tune, "gpus", lambda: gpus)
     assert tune.main(asked) == 1
     assert f"PEs on {gpus} GPUs; it wants 2 GPUs or more" in capsys.readouterr().err
+
+
+@given(st.integers(1, 20_000), st.integers(1, 60_000), st.integers(0, 1))
+def test_chunks_are_of_whole_waves_but_for_the_last_and_as_many_on_every_pe(most, columns, less):
+    rows = most - less
+    gathered, parts = gathered_chunks(5, 5 + rows, columns), parts_of(5, 5 + rows, columns, most)
+    for chunks in (gathered, parts):
+        assert [first for first, _ in chunks] + [5 + rows] == [5] + [last for _, last in chunks]
+        assert all(last > first for first, last in chunks) or not rows
+    assert all((last - first) % wave_of(columns) == 0 for first, last in gathered[:-1])
+    assert len(parts) == len(parts_of(0, most, columns, most)) <= PARTS

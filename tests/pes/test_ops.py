@@ -10,7 +10,7 @@ from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, of_the_c
 from pyshmem import ops
 from pyshmem.ops import machine
 from pyshmem.ops import plans
-from pyshmem.ops.gemm import selection
+from pyshmem.ops.gemm import copy_engine, selection
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
 from support import here, refuses, work
@@ -35,6 +35,18 @@ def test_every_schedule_gives_the_product_at_odd_sizes(operator, split, schedule
     for dtype in BOUNDS:
         case = Case(operator, split, dtype=dtype)
         case.check(case.call(schedule=schedule), dtype)
+
+
+@pytest.mark.parametrize("operator", [name for name, able in ABLE.items() if "copy_engine" in able])
+def test_copies_of_several_chunks_give_the_product(operator, monkeypatch):
+    """A GPU that makes one tile at a time cuts these rows, whose shares differ by one, into chunks of 128 and 256."""
+    monkeypatch.setattr(copy_engine, "TILES", 1)
+    n = shmem.n_pes()
+    rows = 6 * copy_engine.STEP + 1
+    assert len(copy_engine.gathered_chunks(0, rows, 8)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows)) == 3
+    case = Case(operator, sizes=(n * rows - 1, 8, 4 * n))
+    for _ in range(2):
+        case.check(case.call(schedule="copy_engine"))
 
 
 @pytest.mark.skipif(

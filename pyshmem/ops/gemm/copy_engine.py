@@ -16,36 +16,51 @@ from pyshmem.ops.protocol import words_of
 from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import Workspace
 
-# elements of a product that occupy a large GPU for one wave of tiles: smaller chunks leave it idle
-WAVE = 132 * 128 * 256
+# the tiles that a large GPU makes in a wave, and their rows and columns in the library's kernels for large products
+TILES, TALL, WIDE = 132, 128, 256
 STEP = 128  # rows
-HALF = 0.95  # of a wave: of smaller chunks, a half leaves too much of the GPU idle
-MANY = 6  # waves, from which on two short chunks at the end are better than a short one at the start
+MANY = 6  # waves, from which on chunks have two, but for the last two chunks
+PARTS = 4  # chunks of a PE's rows at most, where parts are added up
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
 AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
 
 
-def cut(first: int, last: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Cut rows into chunks in the proportions of ``waves``, at multiples of STEP."""
-    ends = [sum(waves[: i + 1]) for i in range(len(waves))]
-    cuts = [first, *(first + (last - first) * end // ends[-1] // STEP * STEP for end in ends[:-1]), last]
+def halves(first: int, last: int, count: int) -> list[tuple[int, int]]:
+    """Cut rows into ``count`` equal chunks, at multiples of STEP."""
+    cuts = [first, *(first + (last - first) * i // count // STEP * STEP for i in range(1, count)), last]
     return list(itertools.pairwise(cuts))
 
 
+def wave_of(columns: int) -> int:
+    """Return the rows of a wave. A chunk of some rows more takes a second wave, in which most of the GPU is idle."""
+    return max(TILES // -(-columns // WIDE), 1) * TALL
+
+
 def waves_in(rows: int, columns: int) -> int:
-    """Return how many waves of tiles a product is, at least 1."""
-    return max(round(rows * columns / WAVE), 1) if rows >= 2 * STEP else 1
+    """Return how many waves a product takes, if the last one has up to STEP rows more."""
+    return max(-(-(rows - STEP) // wave_of(columns)), 1)
+
+
+def cut(first: int, last: int, columns: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
+    """Cut rows into chunks of so many waves each; the last one has the rows that are left."""
+    cuts = [first, *(first + wave_of(columns) * end for end in itertools.accumulate(waves[:-1])), last]
+    return list(itertools.pairwise(cuts))
 
 
 def gathered_chunks(first: int, last: int, columns: int) -> list[tuple[int, int]]:
     """Cut rows into chunks of one or two waves. Copies begin with the first one, and the copy of the last is not hidden."""
     count = waves_in(last - first, columns)
-    if count == 2 and (last - first) * columns >= 2 * HALF * WAVE:
-        return cut(first, last, (5, 2, 1))
-    if count < 4:
-        return cut(first, last, (1,) * count)
     twos, odd = (2,) * ((count - 2) // 2), (1,) * (count % 2)
-    return cut(first, last, (*twos, *odd, 1, 1) if count >= MANY else (1, *twos, *odd, 1))
+    return cut(first, last, columns, (*twos, *odd, 1, 1) if count >= MANY else (1,) * count)
+
+
+def parts_of(first: int, last: int, columns: int, most: int) -> list[tuple[int, int]]:
+    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one."""
+    if most < 4 * STEP:
+        return [(first, last)]
+    waves = waves_in(most, columns)
+    some = -(-waves // PARTS)
+    return halves(first, last, 2) if waves == 1 else cut(first, last, columns, (some,) * -(-waves // some))
 
 
 class GatherRows:
@@ -131,7 +146,7 @@ class MultiplyGathered:
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
     """The rows of ``pe`` in chunks, as many on every PE."""
     count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
-    return cut(*rows_of(problem, pe), (1,) * count)
+    return halves(*rows_of(problem, pe), count)
 
 
 class ReduceScatter:
@@ -142,19 +157,18 @@ class ReduceScatter:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        count = min(max(waves_in(own, problem.N), 2), 4) if own >= 4 * STEP else 1
+        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, own) for pe in range(n)}
+        self.own = blocks[problem.me]
+        count = len(self.own)
         room = Chunks.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
         self.space = workspace_of(problem, space, **room)
         self.slots = self.space["slots"]
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
-        self.sent = [
-            [(pe, *cut(*rows_of(problem, pe), (1,) * count)[i]) for pe in peers_of(problem.team)] for i in range(count)
-        ]
-        self.first, last = rows_of(problem, problem.me)
-        self.own = cut(self.first, last, (1,) * count)
-        blocks = [(i, j) for each in self.sent for _, i, j in each] + self.own
-        self.multiply = {(i, j): multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in blocks}
+        self.sent = [[(pe, *blocks[pe][i]) for pe in peers_of(problem.team)] for i in range(count)]
+        self.first, _ = rows_of(problem, problem.me)
+        rows = [(i, j) for each in self.sent for _, i, j in each] + self.own
+        self.multiply = {(i, j): multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in rows}
         self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
         self.sums = [
             Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
