@@ -14,7 +14,7 @@ OLDEST_TRITON := $(VENV)/triton-3.6
 QUIET = $(shell test -t 2 || echo -q)
 
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
-PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-nodes)
+PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-meshes test-nodes)
 MINUTES_test-jobs := 8
 MINUTES_test-codegen := 4
 MINUTES_test-oldest-triton := 2
@@ -23,11 +23,12 @@ MINUTES_test-2 := 2
 MINUTES_test-3 := 2
 MINUTES_test-4 := 3
 MINUTES_test-many := 1
+MINUTES_test-meshes := 1
 MINUTES_test-nodes := 2
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-meshes test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -41,6 +42,7 @@ help:
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
 	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
 	@echo "make test-many    some of the tests on 16 PEs, which is more than most machines have cores"
+	@echo "make test-meshes  random tensors over meshes of 6 PEs, redistributed, by global index in kernels, and in grids"
 	@echo "make test-amd-emulated    kernels compiled for AMD GPUs, in an emulator; see CONTRIBUTING for its requirements"
 	@echo "make test-sanitized   host tests under gcc's address and undefined-behaviour sanitizers"
 	@echo "make test-c-suites SUITES=FOLDER   OpenSHMEM programs in C of other projects, unmodified, on 1 to 4 PEs: a table"
@@ -84,6 +86,9 @@ $(OLDEST_TRITON): $(VENV)/.installed
 # the files that have such tests: to read all of them takes 16 PEs longer than the tests
 test-many: $(VENV)/.installed
 	$(PART) $(RUN) -n 16 -m pytest $(shell grep -l pytest.mark.many tests/pes/test_*.py) -q -m many
+# random meshes of 2 x 3 and 6 PEs, and grids over them; tests/jobs has collectives on tiles of 5, 6 and 7
+test-meshes: $(VENV)/.installed
+	$(PART) $(RUN) -n 6 -m pytest $(patsubst %,tests/pes/test_%.py,partitioned_meshes device_meshes device_grids) -q
 test-amd-emulated: $(VENV)/.installed
 	$(RUN) -n 2 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed

@@ -18,9 +18,11 @@ import triton.language as tl
 from pyshmem.kernels.bound_kernels import Bound, bind
 from pyshmem.runtime.gpu.launch import CachedKernel
 
-DIMS, FIELDS, HEAD = (tl.constexpr(number) for number in (4, 9, 3))
-TILE, REPEATS, WARPS = 2048, 2, 8  # words at a time, how often in a program, and warps: what two H200s move fastest
-COLUMNS = (1024, 64)  # words of a tile along the last dimension
+FIELDS, HEAD = tl.constexpr(9), tl.constexpr(3)
+WARPS = 8
+# What a program moves: rows and columns of a tile in words, and how often. Two H200s move the first fastest.
+TILES = ((2, 1024, 2), (32, 64, 2))
+ROW = (1, 4096, 1)  # of a tensor that is one row
 _WORDS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64, 16: tl.int64}
 
 _cached = cache(CachedKernel)
@@ -29,8 +31,9 @@ _cached = cache(CachedKernel)
 @triton.jit
 def move(
     plan,
-    C: tl.constexpr,
+    OUTER: tl.constexpr,
     R: tl.constexpr,
+    C: tl.constexpr,
     TURNS: tl.constexpr,
     UNIT: tl.constexpr,
     PUSH: tl.constexpr,
@@ -39,7 +42,8 @@ def move(
     """Copy R x C words of this PE's part, TURNS times: to the other parts with PUSH, and else from them.
 
     plan: see arguments. Its head is the address of this PE's part, the tile to begin with, and how many tiles a row has.
-    UNIT: the bytes that lie together in all parts; 16 are two words.  WIDE: indices need 64 bits.
+    OUTER: how many dimensions are before the last one.  UNIT: the bytes that lie together in all parts; 16 are two words.
+    WIDE: indices need 64 bits.
     """
     index: tl.constexpr = tl.int64 if WIDE else tl.int32
     word: tl.constexpr = word_of(UNIT)
@@ -47,17 +51,17 @@ def move(
     tile = (tl.program_id(0) + tl.load(plan + 1).to(tl.int32)) % tl.num_programs(0)
     across = tl.load(plan + 2).to(tl.int32)
     col = tile % across * C + tl.arange(0, C)
-    near_col, pe_of_col, far_col = places(plan, 3, col // pair, index)
+    near_col, pe_of_col, far_col = places(plan, OUTER, col // pair, index)
     near_col, far_col = near_col * pair + col % pair, far_col * pair + col % pair
     for turn in range(TURNS):
         row = (tile // across * TURNS + turn).to(index) * R + tl.arange(0, R)
         near, pe, far, rest = tl.zeros([R], tl.int64), tl.zeros([R], tl.int32), tl.zeros([R], tl.int64), row
-        for back in tl.static_range(3):
-            count = field(plan, 2 - back, 0, index)
-            near_place, pe_there, far_place = places(plan, 2 - back, rest % count, index)
+        for back in tl.static_range(OUTER):
+            count = field(plan, OUTER - 1 - back, 0, index)
+            near_place, pe_there, far_place = places(plan, OUTER - 1 - back, rest % count, index)
             near, pe, far, rest = near + near_place, pe + pe_there, far + far_place, rest // count
-        inside = (rest == 0)[:, None] & (col // pair < field(plan, 3, 0, index))[None, :]
-        part = tl.load(plan + HEAD + DIMS * FIELDS + pe[:, None] + pe_of_col[None, :], mask=inside, other=0)
+        inside = (rest == 0)[:, None] & (col // pair < field(plan, OUTER, 0, index))[None, :]
+        part = tl.load(plan + HEAD + (OUTER + 1) * FIELDS + pe[:, None] + pe_of_col[None, :], mask=inside, other=0)
         there = part.to(tl.pointer_type(word)) + (far[:, None] * pair + far_col[None, :])
         here = tl.load(plan).to(tl.pointer_type(word)) + (near[:, None] * pair + near_col[None, :])
         if pair > 1:
@@ -106,17 +110,17 @@ def arguments(
     """Return the kernel's grid and its arguments.
 
     part: this PE's.  unit: bytes.  start: of all tiles the share before the one that this PE begins with.
-    dims: of four dimensions: how many indices this PE has; block, PEs, place and pitch of its layout; block, PEs, PEs to the
-        next one and pitch of the other. Those of the last one, and pitches, count units.
+    dims: of two to four dimensions: how many indices this PE has; block, PEs, place and pitch of its layout; block, PEs, PEs
+        to the next one and pitch of the other. Those of the last one, and pitches, count units.
     parts: the addresses of the other parts. PEs that the dimensions name count from the first.
     """
-    rows, cols = math.prod(dim[0] for dim in dims[:3]), dims[3][0]
+    rows, cols = math.prod(dim[0] for dim in dims[:-1]), dims[-1][0]
     pair = 2 if unit == 16 else 1
-    columns = next((each for each in COLUMNS if 2 * cols * pair > each), COLUMNS[-1])
-    across = triton.cdiv(cols * pair, columns)
-    tiles = across * triton.cdiv(rows, TILE // columns * REPEATS)
+    tile = ROW if rows == 1 else TILES[2 * cols * pair <= TILES[0][1]]
+    across = triton.cdiv(cols * pair, tile[1])
+    tiles = across * triton.cdiv(rows, tile[0] * tile[2])
     head = [part.data_ptr(), int(start * tiles), across]
     numbers = [*head, *itertools.chain(*dims), *parts]
     plan = torch.tensor(numbers, dtype=torch.int64, device=part.device)
     wide = max(rows, *(dim[1] * dim[2] * -(-dim[0] // dim[1]) for dim in dims)) * pair >= 1 << 30
-    return (tiles,), (plan, columns, TILE // columns, REPEATS, unit, push, wide)
+    return (tiles,), (plan, len(dims) - 1, *tile, unit, push, wide)

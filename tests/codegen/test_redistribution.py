@@ -3,13 +3,13 @@
 import pytest
 import torch
 from compiling import TARGETS, array, cache_key, compile, instructions, places, specialise
-from pyshmem.kernels.redistribution import COLUMNS, REPEATS, TILE, WARPS, move
+from pyshmem.kernels.redistribution import ROW, TILES, WARPS, move
 from test_compiles import refuse_spills
 from test_widths import STORE, WIDE, vendor
 
 
-def given(unit, push, columns=COLUMNS[0], wide=False):
-    return [array(torch.int64), columns, TILE // columns, REPEATS, unit, push, wide]
+def given(unit, push, tile=TILES[0], wide=False, outer=1):
+    return [array(torch.int64), outer, *tile, unit, push, wide]
 
 
 def listing(target, *how):
@@ -29,7 +29,9 @@ def test_parts_whose_blocks_are_whole_units_of_16_bytes_are_moved_16_bytes_an_ac
     assert len(places([lines[place] for place in places(lines, loads)], WIDE[kind])) >= len(stores)
 
 
-@pytest.mark.parametrize("how", [(1, True), (2, False), (4, True, COLUMNS[1]), (8, False, COLUMNS[0], True)], ids=str)
+@pytest.mark.parametrize(
+    "how", [(1, True), (2, False, ROW), (4, True, TILES[1], False, 3), (8, False, TILES[0], True, 2)], ids=str
+)
 def test_every_unit_compiles(how, target):
     assert listing(target, *how)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.host.partitioned.layout import MOST_DIMENSIONS, Cut, Layout
+from pyshmem.host.partitioned.layout import Cut, Layout
 from pyshmem.host.partitioned.moves import Indices, Move, Runs
 from pyshmem.runtime._native import copy_blocks
 from pyshmem.runtime.heap import heaps
@@ -22,6 +22,9 @@ _INDICES = (
     5,
     8,
 )  # of the fields of a dimension those that count indices; 4 and 8 are the room, and pitches later
+_ROW = (
+    8192  # bytes of a last dimension, from which it stays one: rows of a tile share what is computed of their columns
+)
 _PAST_CACHES = 8 << 20
 
 Table = np.ndarray[Any, Any]  # a row for each run of an axis: the fields of run_t in _blocks.h
@@ -50,14 +53,16 @@ def by_kernel(
 def _dims(near: Layout, far: Layout, me: int, itemsize: int) -> tuple[list[list[int]], int]:
     """The dimensions as redistribution.bound takes them, and the bytes that lie together in both layouts."""
     dims: list[list[int]] = []
-    steps = [far.steps[far.dims.index(dim)] if dim in far.dims else 0 for dim in range(len(far.shape))]
-    for here, place, there, step in zip(near.cuts, near.owners(me), far.cuts, steps, strict=True):
-        if dims and here.n_pes == there.n_pes == 1 and here.most == there.most == here.extent:
-            # whole in both, so one dimension with the one before
-            dims[-1] = [n * here.extent if i in _INDICES else n for i, n in enumerate(dims[-1])]
+    whole = False  # the first of dims, on all PEs of both layouts
+    cuts = zip(near.cuts, near.owners(me), far.cuts, _steps(far), strict=True)
+    for here, place, there, step in reversed(list(cuts)):
+        own = [here.n_local(place), _block(here), here.n_pes, place, here.most]
+        dim = [*own, _block(there), there.n_pes, step, there.most]
+        if whole and (len(dims) > 1 or dims[0][0] * itemsize < _ROW):  # one dimension with the one behind it
+            dims[0] = [n * dims[0][0] if i in _INDICES else n for i, n in enumerate(dim)]
         else:
-            own = [here.n_local(place), _block(here), here.n_pes, place, here.most]
-            dims.append([*own, _block(there), there.n_pes, step, there.most])
+            dims.insert(0, dim)
+        whole = here.n_pes == there.n_pes == 1 and here.most == there.most == here.extent
     *others, last = dims
     unit = math.gcd(16, last[1] * itemsize, last[5] * itemsize)
     last = [-(-n * itemsize // unit) if i in _INDICES else n for i, n in enumerate(last)]
@@ -65,8 +70,12 @@ def _dims(near: Layout, far: Layout, me: int, itemsize: int) -> tuple[list[list[
     for each in (last, *reversed(others)):
         each[4], pitches[0] = pitches[0], pitches[0] * each[4]
         each[8], pitches[1] = pitches[1], pitches[1] * each[8]
-    none = [[1, 1, 1, 0, 0, 1, 1, 0, 0]] * (MOST_DIMENSIONS - len(dims))
-    return [*none, *others, last], unit
+    return [*(others or [[1, 1, 1, 0, 0, 1, 1, 0, 0]]), last], unit
+
+
+def _steps(layout: Layout) -> list[int]:
+    """Of each dimension, how many PEs further the next one along its axis is."""
+    return [layout.steps[layout.dims.index(dim)] if dim in layout.dims else 0 for dim in range(len(layout.shape))]
 
 
 def _block(cut: Cut) -> int:
