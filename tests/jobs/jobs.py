@@ -20,7 +20,7 @@ EARLY = ("LD_", "OMP_", "PYTHON")  # variables that a process reads before its p
 
 @functools.cache
 def warm_server():
-    """The process that has imported torch, and from which programs are forked. It ends with this one."""
+    """The process that has imported torch and Triton, and from which programs are forked. It ends with this one."""
     folder = tempfile.TemporaryDirectory()
     command = [sys.executable, str(WARM), "--serve", f"{folder.name}/socket"]
     server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
@@ -30,7 +30,7 @@ def warm_server():
 
 
 def warm():
-    """A command line that runs a program as Python does, in a process that has imported torch already."""
+    """A command line that runs a program as Python does, in a process that has its modules already: see preloaded."""
     if warm_server().poll() is not None:  # a test that ends all processes of its own has ended it
         warm_server.cache_clear()
     return [sys.executable, "-I", "-S", str(WARM), warm_server().args[-1]]
@@ -39,7 +39,7 @@ def warm():
 def python(program, *arguments, tmp_path, environment=None, launcher=(), fresh=False):
     """Run the text ``program`` under ``launcher``, a command line; (status, stdout, stderr).
 
-    fresh: in processes that have imported nothing. Otherwise torch, which takes longest, is there.
+    fresh: in processes that have imported nothing. Otherwise what preloaded imports is there.
     """
     path = tmp_path / "program.py"
     path.write_text(program)

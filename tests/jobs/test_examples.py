@@ -104,14 +104,9 @@ PORTS = {
 }
 DEPRECATED = ["shmalloc", "shmem_barrier", "shmem_double_max_to_all", "shmem_fcollect64", "start_pes"]
 ALL_OF_THEM = """import runpy, sys
-import pyshmem
 
-sys.path.append(sys.argv[1])  # for Triton's interpreter as the tests have it
-import quick_interpreter
-
-quick_interpreter.install()
 sys.stdout.reconfigure(line_buffering=True)  # lines of several PEs come in the order of programs
-for path in sys.argv[2:]:
+for path in sys.argv[1:]:
     runpy.run_path(path, run_name="__main__")
 """
 
@@ -170,8 +165,7 @@ def test_example_is_short_and_its_docstring_true(name):
 def run_all(paths, n, folder):
     """Run programs in one job of n PEs; their output and errors."""
     (folder / "all_of_them.py").write_text(ALL_OF_THEM)
-    pes = pathlib.Path(__file__).parents[1] / "pes"
-    status, output, errors = run(folder / "all_of_them.py", n, folder, pes, *paths)
+    status, output, errors = run(folder / "all_of_them.py", n, folder, *paths)
     assert status == 0, errors
     (folder / "all_of_them.py").unlink()
     return output, errors

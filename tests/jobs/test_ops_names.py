@@ -27,4 +27,4 @@ def test_ops_attention_is_the_function_though_its_package_is_imported_first(tmp_
 
 
 def test_ops_imports_neither_its_torch_operators_nor_torchs_compiler_and_they_are_functions(tmp_path):
-    assert python(TORCH, tmp_path=tmp_path) == (0, "", "")
+    assert python(TORCH, tmp_path=tmp_path, fresh=True) == (0, "", "")

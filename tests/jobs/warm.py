@@ -1,4 +1,4 @@
-"""Forks the processes of programs from one that has imported torch, which is most of the time that a PE takes to start.
+"""Forks the processes of programs from one that has imported torch and Triton: most of the time that a PE takes to start.
 
 `python -I -S warm.py SOCKET PROGRAM arguments ...` is what a launcher starts in place of Python. It gives its files, its
 environment and its signals to the program's process, ends as that ends, and takes it along if it is killed. It keeps the files
@@ -124,12 +124,9 @@ def run(path):
 
 
 if sys.argv[1] == "--serve":
-    import gc
+    import preloaded
 
-    import torch
-
-    torch.set_num_threads(1)  # the PEs of a test share few cores
-    gc.freeze()  # a program's process would look at each object of torch when it ends, and so copy its memory
+    preloaded.load()
     sys.argv = serve(sys.argv[2])
     run(sys.argv[0])
 else:
