@@ -12,7 +12,7 @@ from pyshmem.ops.attention import prefill_slots
 from pyshmem.ops.attention.prefill import places_of, reference
 from pyshmem.ops.attention.prefill_schedules import SCHEDULES
 from pyshmem.ops.attention.segments import ORDERS
-from support import here, refuses, work
+from support import be_late, here, refuses, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -155,7 +155,7 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
     puts = prefill_slots.put
 
     def late(*given):  # the others have made the tiles of their own keys by then
-        work((4000 if GPU else 4000000) // shmem.n_pes() if shmem.my_pe() == 0 else 0)
+        be_late((4000 if GPU else 4000000) // shmem.n_pes() if shmem.my_pe() == 0 else 0)
         puts(*given)
 
     monkeypatch.setattr(prefill_slots, "put", late)

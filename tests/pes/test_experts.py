@@ -12,7 +12,7 @@ from pyshmem.ops import plans as plans_of_models
 from pyshmem.ops.experts.schedules import SCHEDULES
 from pyshmem.ops.experts.operators import reference
 from pyshmem.ops.float8 import KIND, Scaled
-from support import here, refuses, work
+from support import be_late, here, refuses
 from tokens import BOUNDS, Case, bits, numbers
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -195,7 +195,7 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
     for turn in range(300 if GPU else 6):
         case = cases[turn % 3]
         if case.me == turn // 2 % case.n:
-            work(20000 if GPU else 3_000_000)  # longer than its part of an interpreted kernel
+            be_late(20000 if GPU else 3_000_000)  # longer than its part of an interpreted kernel
         for one, other in zip(mine, case.every[case.me], strict=True):
             one.copy_(other)
         found = ops.moe_dispatch(*mine, case.experts, tokens=5, schedule=schedule, reuse=True)

@@ -12,7 +12,7 @@ from pyshmem.ops.norms import reduce_scatter_rms_norm as of_shares
 from pyshmem.ops.norms.schedules import SCHEDULES
 from pyshmem.ops.norms.share_schedules import SHARES
 from pyshmem.ops.shares import share_of, start_of
-from support import here, refuses, work
+from support import be_late, here, refuses
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -124,7 +124,7 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(name, s
         for turn in range(500 if GPU else 6):
             case = cases[turn % 3]
             if shmem.my_pe() == turn // 2 % shmem.n_pes():
-                work(20000 if GPU else 300_000)  # longer than the others need to come to what it sends
+                be_late(20000 if GPU else 300_000)  # longer than the others need to come to what it sends
             x.copy_(case.x)
             case.x = x
             found = case.call(schedule, reuse=True)
