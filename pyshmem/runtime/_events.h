@@ -167,7 +167,6 @@ static void describe_call(const recorded_t *c, event_t *e, const arguments_t *a)
     e->op = c->op;
     if (o[ARG_ARRAY]) e->nbytes = bytes_of(o[ARG_ARRAY], o[ARG_SIZE]);
     if (o[ARG_PE]) describe_pe(e, o[ARG_PE], o[ARG_CTX]);
-    if (o[ARG_WORD]) describe_word(e, o[ARG_WORD], c->op >= OP_WAITS);
     e->value = whole(o[ARG_VALUE], 1);
     if (c->op == OP_MEET && o[ARG_TEAM])
         e->place = (uint64_t)attribute(o[ARG_TEAM], "start", 0) << 42 |
@@ -177,7 +176,8 @@ static void describe_call(const recorded_t *c, event_t *e, const arguments_t *a)
         PyObject *number = PyDict_GetItemWithError(c->comparisons, o[ARG_OP]);
         e->op = (uint8_t)(OP_WAITS + whole(number, 0));
     }
-    PyErr_Clear(); /* what is wrong is for the call itself to say */
+    if (o[ARG_WORD]) describe_word(e, o[ARG_WORD], c->op >= OP_WAITS); /* last: it looks at a word that others write */
+    PyErr_Clear();                                                     /* what is wrong is for the call itself to say */
 }
 
 /* As describe_call, but for the data and the word: those that `located` knows after the call. */

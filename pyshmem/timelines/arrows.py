@@ -17,6 +17,9 @@ from typing import NamedTuple
 from pyshmem.timelines.events import ADD, BEFORE, LAST, ON_GPU, SET, WAITS, WORD, Event
 
 _HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.runtime.comparisons
+_LOOK = (
+    100_000  # nanoseconds, at most, from the look at a word to the wait's beginning, in which the system may pause a PE
+)
 Word = tuple[int, bool, int]  # the PE, whether on its GPU, the place
 
 
@@ -117,7 +120,7 @@ def _ending(wait: Event, history: History, slack: int) -> Event | None:
                 ended = each.event.ended
                 if ended + slack >= wait.begin and _holds(wait, each.leaves):
                     return each.event
-        return None
+        return _just_before(wait, history, slack)
     found = None
     for each in history.under_way(0, wait.begin + slack, step=-1):
         if isinstance(each, Event):
@@ -132,6 +135,14 @@ def _ending(wait: Event, history: History, slack: int) -> Event | None:
             if each.again:
                 break
     return found
+
+
+def _just_before(wait: Event, history: History, slack: int) -> Event | None:
+    """A write that came after the look at the word, and ended before the wait's beginning was noted."""
+    for each in history.under_way(wait.begin - _LOOK - slack, wait.begin, step=-1):
+        if isinstance(each, Write) and wait.begin - _LOOK - slack <= each.event.ended < wait.begin:
+            return each.event if _holds(wait, each.leaves) else None
+    return None
 
 
 def _ending_of_many(wait: Event, histories: list[History], slack: int) -> Event | None:

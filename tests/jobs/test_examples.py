@@ -11,6 +11,7 @@ import sys
 import pytest
 from jobs import warm
 from PIL import Image
+from trace_format import checked
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples"
 SECONDS = 360  # of one job; generous, machines are slow and shared
@@ -116,7 +117,11 @@ for path in sys.argv[1:]:
 def test_examples_are_right(n, tmp_path):
     """One after the other in one job, since starting takes longest: each begins and ends the library anew."""
     names = [name for name in EXAMPLES if n > 1 or name != "c_stencil.py"]  # which takes long
-    output, _ = run_all([FOLDER / name for name in names], n, tmp_path)
+    trace = {"PYSHMEM_TRACE": str(tmp_path / "out.json"), "PYSHMEM_TRACE_EVENTS": "8000"} if n == 3 else {}
+    output, _ = run_all([FOLDER / name for name in names], n, tmp_path, trace)
+    if trace:
+        checked(tmp_path / "out.json")
+        (tmp_path / "out.json").unlink()
     assert re.fullmatch(_text([EXAMPLES[name](n) for name in names]), output), output
     _drawn(tmp_path, PICTURES)
 
@@ -162,20 +167,20 @@ def test_example_is_short_and_its_docstring_true(name):
     assert re.search("Prints: " + prints(4).split("\n")[0], first.value.value)
 
 
-def run_all(paths, n, folder):
+def run_all(paths, n, folder, environment=()):
     """Run programs in one job of n PEs; their output and errors."""
     (folder / "all_of_them.py").write_text(ALL_OF_THEM)
-    status, output, errors = run(folder / "all_of_them.py", n, folder, *paths)
+    status, output, errors = run(folder / "all_of_them.py", n, folder, *paths, environment=environment)
     assert status == 0, errors
     (folder / "all_of_them.py").unlink()
     return output, errors
 
 
-def run(path, n, cwd, *arguments):
+def run(path, n, cwd, *arguments, environment=()):
     """Run a program on n PEs in the folder cwd; its exit status, output and errors."""
     command = [f"{os.path.dirname(sys.executable)}/pyshmemrun", "-n", str(n), *warm(), str(path), *map(str, arguments)]
     # no line on where kernels run; no time spent on reserving memory that nobody needs
-    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m"}
+    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", **dict(environment)}
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=cwd, env=environment, text=True, start_new_session=True, **pipes) as job:
         try:

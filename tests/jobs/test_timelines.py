@@ -13,6 +13,7 @@ from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import ADD, BEFORE, SET, SPAN, WAITS, WORD, Event, plain
 from pyshmem.timelines.rings import ROW, settled
+from trace_format import checked
 
 PROGRAM = """
 import random
@@ -92,6 +93,7 @@ shmem.barrier_all()
 
 
 def read(path):
+    checked(path)
     found = json.loads(path.read_text())
     rows = found["traceEvents"]
     return found["metadata"], [row for row in rows if row["ph"] == "X"], [row for row in rows if row["ph"] in "sf"]
@@ -327,6 +329,15 @@ def test_events_without_space_are_counted_and_a_full_disk_leaves_a_file_that_ope
 def event(pe, begin, end, op, value, before=0, to=-1):
     flags = WORD | (BEFORE if op >= WAITS else 0)
     return Event(pe, begin, end, 8, 64, value, before, to, "shmem.call", 1, op, flags, 0)
+
+
+def test_arrow_comes_from_a_write_between_the_look_at_the_word_and_the_beginning_of_the_wait():
+    write, wait = event(0, 1000, 1100, ADD, 1, to=1), event(1, 1200, 1300, WAITS + 3, 1)
+    assert [*joined([write, wait])] == [(write, wait)]
+    long_ago = event(0, 1000, 1100, SET, 1, to=1), event(1, 10**6, 10**6 + 100, WAITS + 3, 1)
+    assert [*joined(long_ago)] == []  # the word was not 1 then: something else has written it
+    not_it = event(0, 1000, 1100, SET, 1, to=1), event(1, 1200, 1300, WAITS + 3, 2)
+    assert [*joined(not_it)] == []
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ MUTANTS = [
     Mutant("timelines-end-lost", _TIMELINES, "end = event.end or last", "end = last", "jobs timelines other_clocks"),
     Mutant("timelines-arrow-from-the-wrong-pe", _TIMELINES, "writes[each.to, on_gpu", "writes[each.pe, on_gpu",
            "jobs timelines arrows_join"),
+    Mutant("timelines-word-seen-as-the-wait-began", _TIMELINES, "return _just_before(wait, history, slack)", "return None",
+           "jobs timelines look_at"),
     Mutant("timelines-value-is-never-taken", _TIMELINES, "if each.again:", "if False:", "jobs timelines arrows_join"),
     Mutant("timelines-word-of-kernels-of-the-wrong-place", _INTERPRETER,
            "int(number(word)) - cpu.base", "int(number(word))", "jobs timelines each_wait"),
