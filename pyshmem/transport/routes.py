@@ -75,6 +75,8 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
 
 def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
     """Return (route, remote address, private address, bytes) of a copy, as locate does. Errors: those of route."""
+    if type(pe) is not int:
+        pe = world_pe(routine, pe)
     to, away = route(routine, sides.heap, pe, sides.private)
     _native.count_call(pe in cpu.far_deltas, sides.nbytes)
     return to, sides.symmetric + away, sides.own, sides.nbytes
@@ -86,6 +88,8 @@ def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int
     if found is not None:
         return found[0], found[1], KINDS[found[2]]
     heap, address, dtype = word(routine, argument, target)
+    if type(pe) is not int:
+        pe = world_pe(routine, pe)
     to, away = route(routine, heap, pe)
     _native.count_call(pe in cpu.far_deltas, dtype.itemsize)
     return to, address + away, dtype
