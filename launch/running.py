@@ -89,9 +89,11 @@ def _pages(pid: int) -> Iterator[Running]:
         files = os.listdir(folder)
     except OSError:
         return  # another user's, or ended by now
+    known = set()  # a process that looks at its own page has it several times
     for path in (f"{folder}/{file}" for file in files):
         with suppress(OSError, ValueError):  # closed by now; or the PE is about to begin
-            if os.readlink(path).startswith(_LINK):
+            if os.readlink(path).startswith(_LINK) and (inode := os.stat(path).st_ino) not in known:
+                known.add(inode)
                 page = _mapped(path)
                 told = description(page)
                 if told["pid"] == pid and not counts(page).ended:  # processes that it has forked have the page too

@@ -70,13 +70,15 @@ static void let_help_end(spin_t *s) {
     s->helped = 0;
 }
 
-/* A wait that has to wait: its beginning, and its end. */
+/* A wait that has to wait: its beginning, and its end. Waits within it belong to it, as a look at GPU memory does. */
+static __thread int waiting;
 static inline void count_wait(void) {
+    if (waiting++) return;
     activity->waits++;
     if (activity->watched) activity->since = now_ns();
 }
 static void count_wait_end(void) {
-    if (!activity->since) return;
+    if (--waiting || !activity->since) return;
     activity->waited += (uint64_t)(now_ns() - activity->since);
     activity->since = 0;
     activity->where[0] = 0;
