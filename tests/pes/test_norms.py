@@ -241,13 +241,12 @@ def test_no_tokens_give_empty_results(name, schedule):
 
 def test_auto_takes_words_then_push_then_what_needs_no_slots(monkeypatch):
     monkeypatch.setattr(of_all, "machine", lambda: Machine("nvidia", 132, 1, True))
-    few = shmem.n_pes() <= 2
-    most = of_all.MOST_PUSHED if few else of_all.MOST_PUSHED_BY_MORE
+    few, most = shmem.n_pes() <= 2, of_all.MOST_PUSHED
     chosen = [
         of_all._best(shmem.TEAM_WORLD, nbytes, True) for nbytes in (of_all.MOST_WORDS, of_all.MOST_WORDS + 1, most)
     ]
-    assert chosen == ["words", "push", "push"]
-    assert of_all._best(shmem.TEAM_WORLD, 1, False) == "push"
+    assert chosen == (["words", "push", "push"] if few else ["words"] + 2 * ["bulk_synchronous"])
+    assert of_all._best(shmem.TEAM_WORLD, 1, False) == ("push" if few else "bulk_synchronous")
     assert of_all._best(shmem.TEAM_WORLD, most + 1, True, scaled=True) == "bulk_synchronous"
     assert of_all._best(shmem.TEAM_WORLD, most + 1, True) == ("pull" if few else "bulk_synchronous")
 
@@ -255,9 +254,10 @@ def test_auto_takes_words_then_push_then_what_needs_no_slots(monkeypatch):
 def test_auto_pushes_few_rows_and_pulls_many(monkeypatch):
     monkeypatch.setattr(of_shares, "machine", lambda: Machine("nvidia", 132, 1, True))
     monkeypatch.setattr(shmem.TEAM_WORLD.meeting, "spans", False)
-    assert of_shares._best(shmem.TEAM_WORLD, of_shares.MOST_PUSHED, True) == "push"
-    assert of_shares._best(shmem.TEAM_WORLD, of_shares.MOST_PUSHED + 1, False) == "pull"
-    assert of_shares._best(shmem.TEAM_WORLD, of_shares.MOST_PUSHED + 1, True) == "bulk_synchronous"
+    most = of_shares.MOST_PUSHED if shmem.n_pes() <= 2 else of_shares.MOST_PUSHED_BY_MORE
+    assert of_shares._best(shmem.TEAM_WORLD, most, True) == "push"
+    assert of_shares._best(shmem.TEAM_WORLD, most + 1, False) == "pull"
+    assert of_shares._best(shmem.TEAM_WORLD, most + 1, True) == "bulk_synchronous"
 
 
 def operands(name=WHOLE):

@@ -25,7 +25,8 @@ from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_mea
 from pyshmem.ops.norms.share_schedules import GATHERED, SHARES
 from pyshmem.ops.shares import share_of, start_of
 
-MOST_PUSHED = 4 << 20  # the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s
+# the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s; on four, from three peers
+MOST_PUSHED, MOST_PUSHED_BY_MORE = 4 << 20, 16 << 20
 Schedule = Literal["auto", "push", "pull", "bulk_synchronous"]
 READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 
@@ -139,4 +140,4 @@ def _best(team: Team, nbytes: int, scaled: bool) -> str:
     if team.meeting.spans or machine().arch == "interpreter":
         return "bulk_synchronous"
     large = "bulk_synchronous" if scaled else "pull"
-    return "push" if nbytes <= MOST_PUSHED else large
+    return "push" if nbytes <= (MOST_PUSHED if team.size <= 2 else MOST_PUSHED_BY_MORE) else large
