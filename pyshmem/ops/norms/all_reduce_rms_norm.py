@@ -24,8 +24,8 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 
 NAME, WAY = "all_reduce_rms_norm", Way(whole=True, gathered=True)
 MIB = 1 << 20
-# Measured on two and on four H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The slots
-# of "push" take four times as much, which is why it ends somewhere. On four, "bulk_synchronous" moves less.
+# Measured on two and on four H200s: the bytes that a PE gets from its peers, up to which a schedule is the best one. The
+# slots of "push" take four times as much, which is why it ends somewhere. On four, "bulk_synchronous" moves less.
 MOST_WORDS, MOST_PUSHED = MIB, 64 * MIB
 READING = ("pull", "bulk_synchronous")  # schedules that want x symmetric
 
