@@ -140,7 +140,7 @@ class Found(NamedTuple):
         words += row.as_root if os.geteuid() == 0 else ()
         words += row.bind.get(bind, ())
         words += row.in_step if "SLURM_STEP_ID" in environment else ()
-        words += row.one_host if not _starts_elsewhere(environment) else ()
+        words += row.one_host if row.one_host and not _starts_elsewhere(environment) else ()
         if row.export:
             words += [word for name in sorted(environment) if name.startswith(EXPORTED) for word in (row.export, name)]
         return [*words, row.np, str(pes)]

@@ -10,8 +10,8 @@ static int run_handlers(spin_t *unused) {
 }
 
 static spin_t begin_wait(const char *routine) {
-    if (activity->watched) snprintf(activity->where, sizeof activity->where, "%s", routine);
     spin_t s = spin_begin(state.timeout, state.spins);
+    s.name = routine;
     if (state.spans) helper = state.calls->help;
     if (!state.embedded) s.interrupted = run_handlers;
     return s;

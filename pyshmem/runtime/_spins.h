@@ -2,6 +2,7 @@
 #pragma once
 #include <sched.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <time.h>
 
 #include "_activity.h"
@@ -48,10 +49,11 @@ static int64_t now_ns(void) {
 typedef struct spin {
     uint64_t polls, spins;
     int64_t started, checked, limit;
-    int failed;  /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
-    int told;    /* whether `interrupted` has told of this wait */
-    int helped;  /* whether `helper` has been called */
-    int counted; /* whether count_wait has been called */
+    int failed;       /* why the wait has stopped: 1 for a time-out, 2 for an interruption */
+    int told;         /* whether `interrupted` has told of this wait */
+    int helped;       /* whether `helper` has been called */
+    int counted;      /* whether count_wait has been called */
+    const char *name; /* of the call that waits, for the page of _activity.h; NULL: Python names it */
     int (*interrupted)(struct spin *);
     void *with;
 } spin_t;
@@ -72,10 +74,12 @@ static void let_help_end(spin_t *s) {
 
 /* A wait that has to wait: its beginning, and its end. Waits within it belong to it, as a look at GPU memory does. */
 static __thread int waiting;
-static inline void count_wait(void) {
+static inline void count_wait(const char *name) {
     if (waiting++) return;
     activity->waits++;
-    if (activity->watched) activity->since = now_ns();
+    if (!activity->watched) return;
+    activity->since = now_ns();
+    if (name) snprintf(activity->where, sizeof activity->where, "%s", name);
 }
 static void count_wait_end(void) {
     if (--waiting || !activity->since) return;
@@ -85,7 +89,7 @@ static void count_wait_end(void) {
 }
 
 static inline void spin_starts(spin_t *s) {
-    if (!s->counted) count_wait();
+    if (!s->counted) count_wait(s->name);
     s->counted = 1;
 }
 

@@ -73,7 +73,7 @@ static PyObject *py_wait_goes_on(PyObject *self, PyObject *const *args, Py_ssize
     (void)self;
     if (!arity("wait_goes_on", n, 1)) return NULL;
     if (args[0] == Py_True) {
-        count_wait();
+        count_wait(NULL);
     } else if (activity->watched) {
         if (!activity->since) activity->since = now_ns();
         if (now_ns() - activity->since > LONG_NS && name_wait()) return NULL;

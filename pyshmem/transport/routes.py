@@ -73,12 +73,18 @@ def route(routine: str, heap: Heap, pe: Any, private: Heap | None = None) -> tup
     return gpu.near.bridges[heap.device], away
 
 
-def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
-    """Return (route, remote address, private address, bytes) of a copy, as locate does. Errors: those of route."""
+def _counted(routine: str, heap: Heap, pe: Any, nbytes: int, private: Heap | None = None) -> tuple[Any, int]:
+    """route, for a call that moves so many bytes, which is counted."""
     if type(pe) is not int:
         pe = world_pe(routine, pe)
-    to, away = route(routine, sides.heap, pe, sides.private)
-    _native.count_call(pe in cpu.far_deltas, sides.nbytes)
+    found = route(routine, heap, pe, private)
+    _native.count_call(pe in cpu.far_deltas, nbytes)
+    return found
+
+
+def routed(routine: str, sides: Sides, pe: Any) -> tuple[Any, int, int, int]:
+    """Return (route, remote address, private address, bytes) of a copy, as locate does. Errors: those of route."""
+    to, away = _counted(routine, sides.heap, pe, sides.nbytes, sides.private)
     return to, sides.symmetric + away, sides.own, sides.nbytes
 
 
@@ -88,10 +94,7 @@ def word_on(routine: str, argument: str, target: Any, pe: Any) -> tuple[Any, int
     if found is not None:
         return found[0], found[1], KINDS[found[2]]
     heap, address, dtype = word(routine, argument, target)
-    if type(pe) is not int:
-        pe = world_pe(routine, pe)
-    to, away = route(routine, heap, pe)
-    _native.count_call(pe in cpu.far_deltas, dtype.itemsize)
+    to, away = _counted(routine, heap, pe, dtype.itemsize)
     return to, address + away, dtype
 
 

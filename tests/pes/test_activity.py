@@ -29,6 +29,14 @@ def counted(page, call):
     return [(after.calls[far] - before.calls[far], after.bytes[far] - before.bytes[far]) for far in (0, 1)]
 
 
+def beside(end_it, wait):
+    """Make a call that waits, while another thread runs ``end_it``."""
+    ender = threading.Thread(target=end_it)
+    ender.start()
+    wait()
+    ender.join()
+
+
 def test_each_call_counts_with_its_bytes_on_its_route(page):
     there = (shmem.my_pe() + 1) % shmem.n_pes()
     far = there in cpu.far_deltas
@@ -79,10 +87,7 @@ def test_waits_are_timed_only_while_somebody_watches(page, watched):
         shmem.signal_set(word, 1, shmem.my_pe())
 
     before = page.counts()
-    ender = threading.Thread(target=end_it)
-    ender.start()
-    shmem.signal_wait_until(word, ">=", 1)
-    ender.join()
+    beside(end_it, lambda: shmem.signal_wait_until(word, ">=", 1))
     page.watch(False)
     after = page.counts()
     assert after.waits - before.waits >= 1
@@ -109,10 +114,7 @@ def test_a_wait_within_a_wait_belongs_to_it(page):
         until(lambda: page.counts().where)
         shmem.signal_set(word, 1, shmem.my_pe())
 
-    ender = threading.Thread(target=end_it)
-    ender.start()
-    shmem.signal_wait_until(word, ">=", 1)
-    ender.join()
+    beside(end_it, lambda: shmem.signal_wait_until(word, ">=", 1))
     within = page.counts()
     _native.wait_ends()
     page.watch(False)
@@ -132,10 +134,7 @@ def test_a_long_wait_counts_for_whoever_comes_during_it(page):
         until(lambda: page.counts().where)
         shmem.signal_set(word, 1, shmem.my_pe())
 
-    ender = threading.Thread(target=end_it)
-    ender.start()
-    shmem.wait_until(word, "==", 1)
-    ender.join()
+    beside(end_it, lambda: shmem.wait_until(word, "==", 1))
     page.watch(False)
     assert page.counts().waited > before.waited
     shmem.barrier_all()

@@ -15,16 +15,10 @@ from pyshmem.host.partitioned.moves import Indices, Move, Runs
 from pyshmem.runtime._native import copy_blocks
 from pyshmem.runtime.heap import heaps
 
-_INDICES = (
-    0,
-    1,
-    4,
-    5,
-    8,
-)  # of the fields of a dimension those that count indices; 4 and 8 are the room, and pitches later
-_ROW = (
-    8192  # bytes of a last dimension, from which it stays one: rows of a tile share what is computed of their columns
-)
+# of the fields of a dimension those that count indices; 4 and 8 are the room, and pitches later
+_INDICES = (0, 1, 4, 5, 8)
+# bytes of a last dimension, from which it stays one: rows of a tile share what is computed of their columns
+_ROW = 8192
 _PAST_CACHES = 8 << 20
 
 Table = np.ndarray[Any, Any]  # a row for each run of an axis: the fields of run_t in _blocks.h

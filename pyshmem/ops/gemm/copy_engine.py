@@ -25,7 +25,7 @@ DEEP = 4096  # K on a PE from which the library's product adds a part without a 
 AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
 
 
-def halves(first: int, last: int, count: int) -> list[tuple[int, int]]:
+def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
     """Cut rows into ``count`` equal chunks, at multiples of STEP."""
     cuts = [first, *(first + (last - first) * i // count // STEP * STEP for i in range(1, count)), last]
     return list(itertools.pairwise(cuts))
@@ -60,7 +60,7 @@ def parts_of(first: int, last: int, columns: int, most: int) -> list[tuple[int, 
         return [(first, last)]
     waves = waves_in(most, columns)
     some = -(-waves // PARTS)
-    return halves(first, last, 2) if waves == 1 else cut(first, last, columns, (some,) * -(-waves // some))
+    return equal_parts(first, last, 2) if waves == 1 else cut(first, last, columns, (some,) * -(-waves // some))
 
 
 class GatherRows:
@@ -146,7 +146,7 @@ class MultiplyGathered:
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
     """The rows of ``pe`` in chunks, as many on every PE."""
     count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
-    return halves(*rows_of(problem, pe), count)
+    return equal_parts(*rows_of(problem, pe), count)
 
 
 class ReduceScatter:

@@ -139,5 +139,6 @@ def _best(team: Team, nbytes: int, scaled: bool) -> str:
     """
     if team.meeting.spans or machine().arch == "interpreter":
         return "bulk_synchronous"
-    large = "bulk_synchronous" if scaled else "pull"
-    return "push" if nbytes <= (MOST_PUSHED if team.size <= 2 else MOST_PUSHED_BY_MORE) else large
+    if nbytes <= (MOST_PUSHED if team.size <= 2 else MOST_PUSHED_BY_MORE):
+        return "push"
+    return "bulk_synchronous" if scaled else "pull"
