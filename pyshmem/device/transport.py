@@ -226,8 +226,8 @@ def store_rows(ctx, address, rows, pe, places, mask):
     """store_piece of each row to its member in the column ``pe``; rows of members from n_pes on go nowhere."""
     arch.check_reach("store_rows", ctx.reach)
     mine = pointer_to(address, rows.dtype)
-    away = arch.distance(ctx, tl.minimum(pe, arch.decoded(ctx.n_pes) - 1)) // (rows.dtype.primitive_bitwidth // 8)
-    away = tl.multiple_of(away, [together(rows.dtype), together(rows.dtype)])
+    # a product in place of a hint, which Triton fails to compile for a block of one row
+    away = (arch.distance(ctx, tl.minimum(pe, arch.decoded(ctx.n_pes) - 1)) >> 4) * together(rows.dtype)
     tl.store(mine + away + places, rows, mask=mask & (pe < arch.decoded(ctx.n_pes)))
 
 

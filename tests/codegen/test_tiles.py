@@ -73,9 +73,10 @@ def test_tile_collectives_compile_and_spill_nothing(case, target):
     refuse_spills(assembly(case[0], target, *case[1:]), target)
 
 
+@pytest.mark.parametrize("pes", [1, 8])
 @pytest.mark.parametrize("case", [SMALL, LARGE, ROWS, AXES], ids=["words", "two shot", "rows", "axes"])
-def test_tile_collectives_of_eight_pes_spill_nothing(case, target):
-    refuse_spills(assembly(case[0], target, *case[1:], n_pes=8), target)
+def test_tile_collectives_of_one_and_of_eight_pes_spill_nothing(case, pes, target):
+    refuse_spills(assembly(case[0], target, *case[1:], n_pes=pes), target)
 
 
 # ---- order ----

@@ -231,7 +231,8 @@ def test_torchs_kernels_make_the_gradients_wherever_they_made_the_result(monkeyp
         puts(*given)
 
     monkeypatch.setattr(prefill_slots, "put", late)
-    cases = [Gradients(45, "zigzag", causal, dtypes_of("library")[0]) for causal in (True, False)]
+    dtype = torch.float16 if GPU else torch.float32  # for which torch's kernels give the sums of weights
+    cases = [Gradients(45, "zigzag", causal, dtype) for causal in (True, False)]
     for case in cases * 2:
         case.check(schedule="library")
         case.check(tp.attention, schedule="library", team="world")
