@@ -88,7 +88,7 @@ test-many: $(VENV)/.installed
 	$(PART) $(RUN) -n 16 -m pytest $(shell grep -l pytest.mark.many tests/pes/test_*.py) -q -m many
 # random meshes of 2 x 3 and 6 PEs, and grids over them; tests/jobs has collectives on tiles of 5, 6 and 7
 test-meshes: $(VENV)/.installed
-	$(PART) $(RUN) -n 6 -m pytest $(patsubst %,tests/pes/test_%.py,partitioned_meshes device_meshes device_grids) -q
+	$(PART) $(RUN) -n 6 -m pytest $(patsubst %,tests/pes/test_%.py,partitioned_meshes dtensors device_meshes device_grids) -q
 test-amd-emulated: $(VENV)/.installed
 	$(RUN) -n 2 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed

@@ -125,7 +125,7 @@ from pyshmem.host.on_stream import (
     sum_inscan_on_stream,
 )
 from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
-from pyshmem.host.partitioned import PartitionedTensor, partitioned
+from pyshmem.host.partitioned import PartitionedTensor, from_dtensor, partitioned
 from pyshmem.host.pool import pool
 from pyshmem.host.query import my_pe, n_pes
 from pyshmem.host.registration import register, unregister
@@ -356,6 +356,7 @@ __all__ = [
     "finalize",
     "free",
     "from_address",
+    "from_dtensor",
     "full",
     "full_like",
     "g",

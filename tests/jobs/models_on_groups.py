@@ -8,11 +8,10 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import Partial, Replicate, Shard, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import pyshmem as shmem
-import pyshmem.distributed  # adds the backend
+import pyshmem.distributed  # noqa: F401  adds the backend
 
 warnings.simplefilter("ignore", FutureWarning)  # names that torch has renamed
 dist.init_process_group("cpu:pyshmem,cuda:pyshmem")
@@ -63,24 +62,6 @@ def redistribute(mesh):
         assert torch.equal(product.redistribute(mesh, [placement]).full_tensor(), whole.t() @ whole)
 
 
-def of_partitions():
-    """A partitioned tensor is a DTensor's local part, without a copy: rows and columns of a mesh, and copies."""
-    whole = torch.arange(24.0 * n).view(2 * n, 12)
-    layouts = [
-        ((n,), (0,), [Shard(0)]),
-        ((2, n // 2), (0, 1), [Shard(0), Shard(1)]),
-        ((2, n // 2), (1, None), [Shard(1), Replicate()]),
-    ]
-    for shape, cut, placements in layouts:
-        a = shmem.partitioned(whole.shape, mesh=shape, dim=cut)
-        a.scatter(whole)
-        mesh = init_device_mesh("cpu", shape)
-        tensor = DTensor.from_local(a.local, mesh, placements)
-        assert tensor.to_local().data_ptr() == a.local.data_ptr() and torch.equal(tensor.full_tensor(), whole)
-        tensor += 1
-        assert torch.equal(a.gather(), whole + 1)
-
-
 def compiled():
     @torch.compile(fullgraph=True, backend="aot_eager")
     def call(x):
@@ -103,7 +84,6 @@ require_same(steps(sharded(init_device_mesh("cpu", (n,)))), wanted, "FSDP2")
 if n > 2:
     require_same(steps(sharded(init_device_mesh("cpu", (2, n // 2), mesh_dim_names=("dp", "tp")))), wanted, "HSDP")
 redistribute(init_device_mesh("cpu", (n,)))
-of_partitions()
 if n == 2:
     compiled()
 print(f"{me}: {sum(each.numel() for each in wanted)} parameters", flush=True)

@@ -82,14 +82,14 @@ def isolated(request):
     marked = request.node.get_closest_marker("timeout")
     seconds = marked.args[0] if marked else SECONDS
     faulthandler.dump_traceback_later(seconds + 30, exit=True, file=sys.__stderr__)
-    before, generation = live(), job.generation
+    before, teams, generation = live(), set(pool.teams.values()), job.generation
     yield
     shmem.barrier_all()
     several_nodes.require_alike(request.node)
     kept = before if job.generation == generation else []  # the test ended this init and began another
     for name, start, _ in set(live()).difference(kept):
         heaps[name].allocator.release(start)
-    for team in list(pool.teams.values()):
+    for team in set(pool.teams.values()) - teams:
         team.destroy()
     faulthandler.cancel_dump_traceback_later()
 

@@ -41,6 +41,7 @@ OURS = {
     "jit",
     "launch",
     "partitioned",
+    "from_dtensor",
     "trace",
 }
 OURS |= {"pool", "register", "unregister", "heap_bases", "peer_addresses", "from_address", "c_address"}

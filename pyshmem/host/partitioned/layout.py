@@ -169,7 +169,7 @@ class Layout:
         if number is None:
             got = "None, for several dimensions" if any(each is not None for each in self.dims) else "None, for none"
             refuse(ArgumentError, routine, "dim", got, f"a dimension from 0 to {len(self.shape) - 1}")
-        return self.cuts[_dimension(routine, number, len(self.shape))]
+        return self.cuts[dimension_of(routine, number, len(self.shape))]
 
 
 def layout_of(routine: str, shape: tuple[int, ...], dim: Any, block: Any, mesh: Any, n_pes: int) -> Layout:
@@ -202,14 +202,14 @@ def _dims(routine: str, dim: Any, axes: int, dimensions: int) -> tuple[int | Non
     given = dim if isinstance(dim, (tuple, list)) else (dim,)
     if len(given) != axes:
         refuse(ArgumentError, routine, "dim", repr(dim), f"a dimension or None for each of the {axes} axes of the mesh")
-    dims = tuple(None if each is None else _dimension(routine, each, dimensions) for each in given)
+    dims = tuple(None if each is None else dimension_of(routine, each, dimensions) for each in given)
     cut = [each for each in dims if each is not None]
     if len(set(cut)) < len(cut):
         refuse(ArgumentError, routine, "dim", repr(dim), "each dimension cut by at most one axis of the mesh")
     return dims
 
 
-def _dimension(routine: str, dim: Any, dimensions: int) -> int:
+def dimension_of(routine: str, dim: Any, dimensions: int) -> int:
     number = integer_of(dim)
     if not isinstance(number, (int, np.integer)) or not -dimensions <= number < dimensions:
         refuse(OutOfRangeError, routine, "dim", repr(dim), f"a dimension from 0 to {dimensions - 1}")

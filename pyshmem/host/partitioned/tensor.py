@@ -16,8 +16,9 @@ from pyshmem.host.allocation import allocate, finish, free, ptr
 from pyshmem.host.arrays import shape_of
 from pyshmem.host.partitioned import files
 from pyshmem.host.partitioned.copies import by_kernel, by_runs
-from pyshmem.host.partitioned.layout import Layout, layout_of
+from pyshmem.host.partitioned.layout import Layout
 from pyshmem.host.partitioned.moves import every, give, moves_from, moves_to, take
+from pyshmem.host.partitioned.placements import as_dtensor, described, is_device_mesh, require_members
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
@@ -35,8 +36,10 @@ class PartitionedTensor:
         it.
     """
 
-    def __init__(self, layout: Layout, team: Team, dtype: torch.dtype, memory: torch.Tensor) -> None:
+    def __init__(self, layout: Layout, team: Team, dtype: torch.dtype, memory: torch.Tensor, owner: Any = None) -> None:
+        """owner: keeps the memory, if this tensor does not."""
         self.shape, self.layout, self.team, self.dtype, self._memory = layout.shape, layout, team, dtype, memory
+        self._owner = owner
         room = layout.room if team else (0,)
         # the same shape on all members; indices that not every PE has are at its end
         self._shard = memory[: math.prod(room) * dtype.itemsize].view(dtype).view(room)
@@ -122,7 +125,7 @@ class PartitionedTensor:
             refuse(ArgumentError, "redistribute", "layout", "several descriptions", wants)
         if out is None:
             new = self._described(layout, how)
-            out = _made("redistribute", new, self.team, self.dtype, self._memory.device)
+            out = _made("redistribute", new, self.team, self.dtype, self._shard.device)
             if not self.team:
                 return out
         group = member("redistribute", self.team)
@@ -139,6 +142,17 @@ class PartitionedTensor:
             self._send_packed(out)
         self._meet("redistribute")
         return out
+
+    def to_dtensor(self, mesh: Any) -> Any:
+        """Return the tensor as a DTensor of torch, whose local tensor is ``local``, without a copy.
+
+        mesh: a DeviceMesh of the PEs of the team, in their order. Its axes are those of the layout's mesh, or parts of them:
+            a dimension that is cut along several gets a Shard for each.
+        Order: local. The memory lives until ``free``.
+        Errors: ArgumentError for another mesh, and for a layout that DTensor has not: cyclic blocks, other uneven ones.
+        """
+        require_members("to_dtensor", mesh, member("to_dtensor", self.team))
+        return as_dtensor(mesh, self.layout, self.local)
 
     def save(self, folder: Any) -> None:
         """Write the tensor into ``folder``: each PE its part, in a file that numpy.load reads, and one PE the layout.
@@ -167,7 +181,12 @@ class PartitionedTensor:
         self._meet("load")
 
     def free(self) -> None:
-        """Free the memory. Collective over TEAM_WORLD. Errors: NotSymmetricError if it is already freed."""
+        """Free the memory. Collective over TEAM_WORLD.
+
+        Errors: NotSymmetricError if it is already freed; ArgumentError for a tensor of from_dtensor.
+        """
+        if self._owner is not None:
+            refuse(ArgumentError, "free", "tensor", "one of from_dtensor", "the tensor or pool that has the memory")
         free(self._memory)
 
     def _described(self, layout: Layout | None, how: dict[str, Any]) -> Layout:
@@ -177,7 +196,7 @@ class PartitionedTensor:
             refuse(ArgumentError, "redistribute", "how", ", ".join(sorted(unknown)), "mesh, dim and block")
         if layout is None:
             dim, block, mesh = (how.get(name) for name in ("dim", "block", "mesh"))
-            return layout_of("redistribute", self.shape, dim, block, mesh, self.team.size)
+            return described("redistribute", self.shape, dim, block, mesh, self.team)
         if layout.shape != self.shape or (self.team and layout.n_pes != self.team.size):
             got = f"one of {layout.shape} over {layout.n_pes} PEs"
             refuse(ArgumentError, "redistribute", "layout", got, f"one of {self.shape} over {self.team.size}")
@@ -263,8 +282,9 @@ def partitioned(
     """Return a tensor of zeros that is distributed over the PEs of ``team``, dimension by dimension, in blocks of indices.
 
     shape: one to four extents.  dtype, device: None is torch's default dtype; None is the default heap.
-    mesh: a tuple of extents whose product is the team's size; None is one axis of all PEs.
-    dim: for each axis of the mesh the dimension that it cuts, or None for copies; None: axis i cuts dimension i.
+    mesh: a tuple of extents whose product is the team's size, or a DeviceMesh of torch of its PEs; None is one axis of all.
+    dim: for each axis of the mesh the dimension that it cuts, or None for copies; None: axis i cuts dimension i. Torch's
+        placements, as (Shard(0), Replicate()), say the same, and may cut a dimension along several axes in a row.
     block: one int, or one for each dimension. None means one block per PE of an axis, of ceil(extent / PEs) indices; the
         last PEs may have fewer, or none.
     team: None is TEAM_WORLD. PEs outside their team pass the false team of the split; teams may differ, as rows of split_2d.
@@ -275,9 +295,10 @@ def partitioned(
     group = TEAM_WORLD if team is None else team
     if not isinstance(group, Team):
         member("partitioned", group)
-    layout = layout_of("partitioned", shape_of("partitioned", (shape,)), dim, block, mesh, group.size)
+    layout = described("partitioned", shape_of("partitioned", (shape,)), dim, block, mesh, group)
     kind = torch.get_default_dtype() if dtype is None else as_dtype("partitioned", dtype)
-    return _made("partitioned", layout, group, kind, device)
+    where = mesh.device_type if device is None and is_device_mesh(mesh) else device
+    return _made("partitioned", layout, group, kind, where)
 
 
 def _made(
