@@ -7,14 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from triton.runtime.autotuner import Autotuner, Heuristics
 from triton.runtime.interpreter import InterpretedFunction
-from triton.runtime.jit import JITFunction
+from triton.runtime.jit import JITFunction, KernelInterface
 
 from pyshmem.device.implicit import MARK, names_context, signature_with_context, with_context
 from pyshmem.host.device_context import device_context
 from pyshmem.host.grids import Grid
-from pyshmem.host.launch import operand
+from pyshmem.host.launch import operand, undecorated
 from pyshmem.host.teams import Team, member
+from pyshmem.kernels.launch import start
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.errors import ArgumentError, refuse
 
@@ -27,8 +29,25 @@ def jit(function: Any, launch: Launch, options: dict[str, Any]) -> Any:
         refuse(
             ArgumentError, "jit", "function", type(function).__name__, "a function; autotune and heuristics go above"
         )
+    for each in (Autotuner, Heuristics):
+        each.__getitem__ = lambda self, grid: _decorated(self, grid, launch)
     kind = _Interpreted if interpreter.active() else _Compiled
     return kind(function, launch, options)
+
+
+def _decorated(kernel: Any, grid: Any, launch: Launch) -> Callable[..., Any]:
+    """``kernel[grid]`` of triton.autotune and heuristics: shmem.launch for a device grid, else Triton's own launch.
+
+    Where kernels are interpreted, the latter takes the first configuration: Triton would measure all of them on a GPU.
+    """
+    if isinstance(grid, Grid):
+        return partial(launch, kernel, grid)
+    return partial(_first, kernel, grid) if interpreter.active() else KernelInterface.__getitem__(kernel, grid)
+
+
+def _first(kernel: Any, grid: Any, *args: Any, **options: Any) -> Any:
+    inner, given = undecorated(kernel, args, options, lambda tuner, named, options: tuner.configs[0])
+    return inner.run(*args, grid=grid, warmup=False, **given)
 
 
 class OnTeam:
@@ -45,7 +64,7 @@ class OnTeam:
     def _start(self, grid: Any, *args: Any, **options: Any) -> Any:
         context = (device_context(self.team, None),) if getattr(self.kernel, MARK) else ()
         named = {name: operand(value) for name, value in options.items()}
-        return self.kernel.run(*context, *map(operand, args), grid=grid, warmup=False, **named)
+        return start(self.kernel, grid, (*context, *map(operand, args)), named)
 
 
 class _Kernel:

@@ -26,30 +26,42 @@ class _Launch(NamedTuple):
 
     def prepared(self, kernel: Any, options: dict[str, Any]) -> Callable[[], None]:
         """Compile ``kernel`` with the arguments that its decorators of Triton give it. Return what starts it."""
-        if isinstance(kernel, Heuristics | Autotuner):
-            named = {**dict(zip(kernel.arg_names, self.values, strict=False)), **options}
-            return self._decorated(kernel, options, named)
+        inner, options = undecorated(kernel, self.values, options, self._choice)
         programs, own = self.grid, None
         if isinstance(self.grid, Grid):
             programs, own = self.grid.programs, self.grid.own
         start: Callable[[], None] = prepare(
-            kernel, programs, own, self.values, self.cooperative, options, self.group.launches
+            inner, programs, own, self.values, self.cooperative, options, self.group.launches
         )
         return start
 
-    def _decorated(self, kernel: Any, options: dict[str, Any], named: dict[str, Any]) -> Callable[[], None]:
+    def _choice(self, tuner: Autotuner, named: dict[str, Any], options: dict[str, Any]) -> Config:
+        def configured(config: Config) -> Callable[[], None]:
+            return self.prepared(tuner.fn, {**options, **config.all_kwargs()})
+
+        return choice(tuner, named, options, self.group, configured)
+
+
+def undecorated(
+    kernel: Any, values: tuple[Any, ...], options: dict[str, Any], pick: Callable[..., Config]
+) -> tuple[Any, dict[str, Any]]:
+    """Return the kernel inside triton.autotune and heuristics, and ``options`` with the arguments that they give it.
+
+    pick: takes an Autotuner, all arguments by name and the options; returns its configuration.
+    """
+    while isinstance(kernel, Heuristics | Autotuner):
+        named = {**dict(zip(kernel.arg_names, values, strict=False)), **options}
         if isinstance(kernel, Heuristics):
             found: dict[str, Any] = {}
             for name, rule in kernel.values.items():
                 found[name] = rule({**named, **found})
-            return self.prepared(kernel.fn, {**options, **found})
-        config = choice(kernel, named, options, self.group, lambda each: self._configured(kernel, options, each))
-        if config.pre_hook:
-            config.pre_hook({**named, **config.all_kwargs()})
-        return self._configured(kernel, options, config)
-
-    def _configured(self, tuner: Autotuner, options: dict[str, Any], config: Config) -> Callable[[], None]:
-        return self.prepared(tuner.fn, {**options, **config.all_kwargs()})
+        else:
+            config = pick(kernel, named, options)
+            found = config.all_kwargs()
+            if config.pre_hook:
+                config.pre_hook({**named, **found})
+        kernel, options = kernel.fn, {**options, **found}
+    return kernel, options
 
 
 def launch(

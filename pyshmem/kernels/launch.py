@@ -10,6 +10,8 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn
 
+import torch
+from triton import knobs
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
 
@@ -54,6 +56,20 @@ def prepare(
     return partial(_cooperatively, counts, _cached(kernel), counts, *bound, **choices)
 
 
+def start(kernel: Any, grid: Any, values: tuple[Any, ...], options: dict[str, Any]) -> Any:
+    """Start ``kernel`` on this PE alone, as Triton's own launch does, in less of the host's time, above all for tuples.
+
+    Hooks of profilers, and AMD GPUs, for which Triton tells tensors apart by their sizes too, get Triton's own.
+    """
+    if interpreter.active() or torch.version.hip or knobs.runtime.launch_enter_hook.calls:
+        return kernel.run(*values, grid=grid, warmup=False, **options)
+    bound, choices = _bind(kernel, values, options, None)
+    counts = grid(dict(zip(kernel.arg_names, bound, strict=True))) if callable(grid) else grid
+    if all(counts):  # drivers refuse empty grids
+        _cached(kernel)(tuple(map(int, counts)), *bound, **choices)
+    return None
+
+
 def _nothing() -> None:
     """The start of a kernel on a PE that has no program."""
 
@@ -91,15 +107,18 @@ def _parameters(kernel: Any) -> _Parameters:
 
 
 def _bind(
-    kernel: Any, values: tuple[Any, ...], options: dict[str, Any], epoch: int
+    kernel: Any, values: tuple[Any, ...], options: dict[str, Any], epoch: int | None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the values of all parameters in order, and the other options, which are those of the compiler."""
+    """Return the values of all parameters in order, and the other options, which are those of the compiler.
+
+    epoch: the value of a parameter of this name that has none.
+    """
     if not isinstance(kernel, KernelInterface) or not inspect.isfunction(getattr(kernel, "fn", None)):
         refuse(ArgumentError, "launch", "kernel", type(kernel).__name__, "a function of triton.jit")
     names, defaults = _parameters(kernel)
     given = dict(zip(names, values, strict=False))
     own = {name: value for name, value in options.items() if name in names}
-    if "epoch" in names and "epoch" not in given and "epoch" not in own:
+    if epoch is not None and "epoch" in names and "epoch" not in given and "epoch" not in own:
         own["epoch"] = epoch
     found = {**defaults, **given, **own}
     if len(found) < len(names) or len(values) > len(names) or not given.keys().isdisjoint(own):

@@ -6,11 +6,14 @@ from typing import NamedTuple
 import pytest
 import torch
 from pyshmem.kernels import bound_kernels
-from pyshmem.runtime.errors import LaunchError
+from pyshmem.kernels import launch as launching
+from pyshmem.runtime.errors import ArgumentError, LaunchError
 from pyshmem.runtime.gpu import launch
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 from standin_driver import Driver
+from triton import knobs
 from triton import language as tl
+from triton.runtime.jit import JITFunction
 
 CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE = range(5)
 CONTEXT = (1 << 40, -5, (9, 3))  # what a device context is: a tuple of tuples, of ints
@@ -144,6 +147,45 @@ def test_what_is_no_number_for_an_integer_is_refused(driver, kernel):
     with pytest.raises(TypeError):
         call((1,), None)
     assert not driver.calls
+
+
+def of_two(ctx, count, epoch=3):
+    """Never runs."""
+
+
+@pytest.fixture
+def two(kernel, monkeypatch):
+    """A kernel of Triton with a tuple and two numbers, compiled by a stand-in."""
+    kernel((INTEGER, INTEGER), INTEGER, INTEGER)
+    monkeypatch.setattr(launching.interpreter, "active", lambda: False)
+    launching._cached.cache_clear()
+    yield JITFunction(of_two)
+    launching._cached.cache_clear()
+
+
+def test_a_kernel_of_one_pe_starts_with_all_its_arguments_on_the_grid_of_its_counts(driver, two):
+    for grid, options in (
+        ((4, 2), {"count": 9}),
+        ([5], {"count": 9, "num_warps": 2}),
+        (lambda given: (given["count"],), {"count": 0}),
+    ):
+        launching.start(two, grid, ((6, 7),), options)
+    words = [6, 7, 9, 3, 0, 0, 0, 0]
+    assert [(call[1], call[-1]) for call in driver.calls] == [((4, 2, 1), words), ((5, 1, 1), words)]
+    with pytest.raises(ArgumentError, match="launch: .*args: got missing a required argument: 'count'"):
+        launching.start(two, (1,), ((6, 7),), {})
+
+
+def test_a_profiler_that_hooks_launches_gets_tritons_own(driver, two, monkeypatch):
+    own = []
+    monkeypatch.setattr(JITFunction, "run", lambda self, *args, **options: own.append((args, options)))
+    hook = lambda metadata: None  # noqa: E731
+    knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        launching.start(two, (1,), ((6, 7), 9), {"num_warps": 2})
+    finally:
+        knobs.runtime.launch_enter_hook.remove(hook)
+    assert own == [(((6, 7), 9), {"grid": (1,), "warmup": False, "num_warps": 2})] and not driver.calls
 
 
 class Pair(NamedTuple):

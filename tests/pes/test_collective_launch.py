@@ -172,6 +172,30 @@ def test_kernels_of_autotune_and_heuristics_take_the_first_configuration_where_t
         run_tuned(5, BLOCK=16)
 
 
+@triton.autotune(configurations(16, 32), key=["value"])
+@triton.heuristics({"DOUBLE": lambda given: 2 * given["BLOCK"]})
+@shmem.jit
+def tuned_without_context(out, flag, value, BLOCK: tl.constexpr, DOUBLE: tl.constexpr):
+    dev.signal_add(flag, 1, (dev.my_pe() + 1) % dev.n_pes())
+    dev.signal_wait_until(flag, dev.CMP_EQ, 1)
+    tl.store(out, value + BLOCK + DOUBLE)
+
+
+@interpreted
+def test_a_device_grid_of_a_tuned_kernel_is_a_launch_on_all_pes(npes):
+    out, flag = torch.zeros(1, dtype=torch.int32), shmem.zeros(1, dtype=torch.uint64)
+    launches = shmem.TEAM_WORLD.launches
+    grid = shmem.grid(lambda given: (given["DOUBLE"] // 32,))
+    assert tuned_without_context[grid](out, flag, 5) == launches and out.item() == 53
+
+
+@interpreted
+def test_a_plain_grid_of_a_tuned_kernel_is_this_pes_own_launch_of_the_first_configuration():
+    out, flag = torch.zeros(4, dtype=torch.int32), shmem.zeros(1, dtype=torch.uint64)
+    tuned[lambda given: (given["DOUBLE"] // 32,)](shmem.device_context(), out, flag, 5)
+    assert out.tolist() == [16, 32, 48, 5]
+
+
 @interpreted
 def test_the_configuration_whose_slowest_pe_is_fastest_is_taken_by_all_and_kept(monkeypatch, me, npes):
     """The first PE is slow with 16, the last one with 64. Trials leave neither signals nor sums."""
