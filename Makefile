@@ -10,6 +10,8 @@ RUN := $(BIN)/pyshmemrun
 CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
 # the oldest that works, and what torch 2.11 has on GPUs
 OLDEST_TRITON := $(VENV)/triton-3.6
+# hundreds of processes of the tests would compile what they import, and each PE the tests, a third of its time there
+unexport PYTHONDONTWRITEBYTECODE
 # a terminal is shown how far an installation is, and sphinx
 QUIET = $(shell test -t 2 || echo -q)
 
