@@ -32,6 +32,9 @@ _ARENA = 192 << 20  # bytes of all lanes and the scratch memory of their teams
 # bytes of one, of which a quarter is the lane: kernels with larger scratch memory are faster
 _MOST, _LEAST = 64 << 20, 1 << 20
 _ALIGNED = 64
+_MOST_STAGED = 4096
+# the calls, by launch_pair's keys, whose private arrays pass through the lane in one round: nothing is asked twice of them
+_staged: set[Any] = set()
 _RECORDED = shmem.reduce_on_stream is not on_stream.reduce_on_stream  # a checker or a timeline sees the public calls
 
 
@@ -86,7 +89,8 @@ class Arena:
         scratch.zero_()
         torch.cuda.synchronize()
         lent["cuda", team.area_index, job.generation] = scratch.data_ptr(), scratch.numel()
-        known.clear()  # plans for an earlier team with this area
+        for each in (known, _staged):  # what is known of an earlier team with this area
+            each.clear()
         comm.allgather(None)  # nobody uses scratch memory that is not clear yet
         return Lane(team, memory)
 
@@ -112,7 +116,7 @@ arena = Arena()
 
 
 def enqueue(lane: Lane, routine: str, detail: Any, target: Tensor, source: Tensor) -> bool:
-    """Enqueue a call of on_stream on tensors where they are, if it is planned, or a small reduction of private ones.
+    """Enqueue a call of on_stream on tensors where they are, if it is planned, or a reduction of private ones.
 
     Return whether it is done. The tensors are in any memory of this GPU, and detail is that of the public call's plan.
     """
@@ -123,9 +127,18 @@ def enqueue(lane: Lane, routine: str, detail: Any, target: Tensor, source: Tenso
     code = _native.launch_pair(views, known, asked, asked[3], near.heap, near.use_stream(), target, source, True)
     if code == 0:
         return True
+    if code is None:
+        return False
+    if code in _staged:
+        _through(lane, detail, target.data_ptr(), source.data_ptr(), source, source.nbytes)
+        return True
     if type(code) is int and code > 0:
         require_launched(f"{routine}_on_stream", code)
-    if code is None or not (type(code) is int or _is_free(lane, routine, detail, target, source)):
+    if not (type(code) is int or _is_free(lane, routine, detail, target, source)):
+        if routine == "reduce" and _fits(lane, detail, target, source):
+            if len(_staged) >= _MOST_STAGED:
+                _staged.clear()
+            _staged.add(code)
         return False
     pair = Pair(near.heap, target.data_ptr(), source.data_ptr(), target.numel(), source.numel(), source.dtype)
     count = min(pair.room, pair.length)
@@ -134,15 +147,18 @@ def enqueue(lane: Lane, routine: str, detail: Any, target: Tensor, source: Tenso
     return True
 
 
+def _fits(lane: Lane, op: str, target: Tensor, source: Tensor) -> bool:
+    """Return whether a reduction of private arrays passes through the lane in one round."""
+    dtypes = kernels().NUMBERS.keys() & OPERATORS[op].dtypes
+    alike = source.dtype in dtypes and target.numel() == source.numel()
+    return alike and source.nbytes <= lane.memory.numel() and not _are_symmetric(target, source)
+
+
 def _is_free(lane: Lane, routine: str, op: str, target: Tensor, source: Tensor) -> bool:
     """Return whether a reduction may take its arrays from private memory: no peer accesses them, and the kernel is that of
     symmetric ones, and of the lane where a peer's arrays are not aligned."""
     team, dtype, planner = lane.team, source.dtype, kernels()
-    if routine != "reduce" or (target.data_ptr() | source.data_ptr()) & 3 or _are_symmetric(target, source):
-        return False
-    if dtype not in planner.NUMBERS or dtype not in OPERATORS[op].dtypes or target.numel() != source.numel():
-        return False
-    if source.nbytes > lane.memory.numel():
+    if routine != "reduce" or (target.data_ptr() | source.data_ptr()) & 3 or not _fits(lane, op, target, source):
         return False
     row, _ = planner.reduction_row(context_of(team), team.size, dtype, source.numel(), True)
     return row.kind in (WORDS, SENT)
@@ -191,11 +207,17 @@ def reduce(lane: Lane | None, team: Team, target: Tensor, source: Tensor, op: An
     elif _are_symmetric(target, source):
         shmem.reduce_on_stream(target, source, op, team=team)
     else:
-        at, to, given = (each.data_ptr() for each in (lane.memory, target, source))
+        to, given = target.data_ptr(), source.data_ptr()
         for first, some in lane.rounds(source.nbytes, 1):
-            _copy(source, at, given + first, some)
-            _launch(lane, "reduce", op, source, some, at, at)
-            _copy(source, to + first, at, some)
+            _through(lane, op, to + first, given + first, source, some)
+
+
+def _through(lane: Lane, op: str, to: int, given: int, like: Tensor, nbytes: int) -> None:
+    """Reduce what the lane has room for, of private memory."""
+    at = lane.memory.data_ptr()
+    _copy(like, at, given, nbytes)
+    _launch(lane, "reduce", op, like, nbytes, at, at)
+    _copy(like, to, at, nbytes)
 
 
 def broadcast(lane: Lane | None, team: Team, tensor: Tensor, root: int) -> None:

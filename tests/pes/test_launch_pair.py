@@ -8,6 +8,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.distributed import lanes
+from pyshmem.kernels.bound_kernels import Bound
 from pyshmem.kernels.methods_by_size import APART, WORDS, Row
 from pyshmem.kernels.plans import kernels, remember
 from pyshmem.runtime import _native
@@ -66,33 +67,58 @@ def test_private_arrays_that_will_do_have_plans_of_their_own():
     assert all(ask(dict.fromkeys(keys), *pair) is None for pair in pairs[1:])
 
 
-def test_a_group_plans_a_small_reduction_of_private_tensors_once_and_a_large_one_not_at_all(monkeypatch):
-    """The stand-in for a GPU has the heap of this PE, and plans of a kernel that the driver only counts."""
+@pytest.fixture
+def group(monkeypatch):
+    """(lane, what has been planned, the driver): the stand-in for a GPU has the heap of this PE, and plans that are counted."""
     started, driver = [], Driver()
+    near = SimpleNamespace(heap=default(), use_stream=lambda: 77, put=default().near.put)
 
     def start(routine, detail, team, pair, count, key, other=0):
         started.append((routine, detail, pair.dest, pair.src, count))
-        remember(key, (struct.pack("<8Q", driver.address, 11, 4, 1, 1, 256, 512, False), (), WORD))
+        remember(key, Bound(struct.pack("<8Q", driver.address, 11, 4, 1, 1, 256, 512, False), (), WORD))
 
-    monkeypatch.setattr(lanes, "streams", lambda: SimpleNamespace(heap=default(), use_stream=lambda: 77))
+    monkeypatch.setattr(lanes, "streams", lambda: near)
+    monkeypatch.setattr(lanes, "heaps", dict.fromkeys(("cpu", "cuda"), SimpleNamespace(near=near)))
     monkeypatch.setattr(lanes.on_stream, "start", start)
     monkeypatch.setattr(lanes, "context_of", lambda team: None)
     row = lambda context, members, dtype, count, aligned: (Row(0, WORDS if count < 1000 else APART, 1, 1), 0)  # noqa: E731
     monkeypatch.setattr(kernels(), "reduction_row", row)
-    small, large = (torch.zeros(count, device=default().device) for count in (400, 1010))  # both have room in a lane
-    odd = large.view(torch.int8)[1:9]
+    lanes._staged.clear()
     with members(shmem.n_pes()) as wires:
         team = SimpleNamespace(meeting=SimpleNamespace(wires=wires, spans=False), size=shmem.n_pes())
-        lane, least = (lanes.Lane(team, torch.empty(nbytes, dtype=torch.uint8)) for nbytes in (4096, 1024))
-        for _ in range(3):
-            assert lanes.enqueue(lane, "reduce", "sum", small, small)
-            assert not lanes.enqueue(lane, "reduce", "sum", large, large)
-            assert not lanes.enqueue(lane, "fcollect", "auto", large, small)
-            assert not lanes.enqueue(lane, "reduce", "sum", odd, odd)
-            assert not lanes.enqueue(lane, "reduce", "and", small, small)
-            assert not lanes.enqueue(least, "reduce", "max", small, small)  # which would take two rounds of a peer
-        assert started == [("reduce", "sum", small.data_ptr(), small.data_ptr(), 400)]
-        assert len(driver.calls) == 2
+        yield lanes.Lane(team, torch.empty(4096, dtype=torch.uint8, device=default().device)), started, driver
+
+
+def test_a_group_plans_a_small_reduction_of_private_tensors_once_and_a_large_one_not_at_all(group):
+    lane, started, driver = group
+    small, large = (torch.zeros(count, device=default().device) for count in (400, 2000))  # the latter takes two rounds
+    odd = large.view(torch.int8)[1:9]
+    least = lanes.Lane(lane.team, lane.memory[:1024])
+    for _ in range(3):
+        assert lanes.enqueue(lane, "reduce", "sum", small, small)
+        assert not lanes.enqueue(lane, "reduce", "sum", large, large)
+        assert not lanes.enqueue(lane, "fcollect", "auto", large, small)
+        assert not lanes.enqueue(lane, "reduce", "and", small, small)
+        assert not lanes.enqueue(least, "reduce", "max", small, small)  # which would take two rounds of a peer
+    assert not lanes.enqueue(lane, "reduce", "sum", odd, odd)
+    assert started == [("reduce", "sum", small.data_ptr(), small.data_ptr(), 400)]
+    assert len(driver.calls) == 2
+
+
+def test_what_passes_through_the_lane_in_one_round_is_asked_about_once(group, monkeypatch):
+    """The first call is planned by its caller, later ones go there at once."""
+    lane, started, driver = group
+    x = torch.arange(1010.0, device=default().device)
+    lanes.reduce(lane, lane.team, x, x, "sum")
+    at = lane.memory.data_ptr()
+    assert started == [("reduce", "sum", at, at, 1010)] and torch.equal(lane.memory[:4040].view(torch.float32), x)
+    monkeypatch.setattr(lanes, "_is_free", lambda *given: pytest.fail("asked again"))
+    monkeypatch.setattr(lanes, "_fits", lambda *given: pytest.fail("asked again"))
+    for turn in range(3):
+        y = x + turn
+        assert lanes.enqueue(lane, "reduce", "sum", y, y)
+        assert driver.calls.pop()[-1][:2] == [at, at] and not driver.calls
+        assert torch.equal(lane.memory[:4040].view(torch.float32), y)
 
 
 def test_a_plan_of_too_many_words_or_of_none_is_refused():
