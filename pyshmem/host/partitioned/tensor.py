@@ -23,7 +23,7 @@ from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
-from pyshmem.runtime.heap import Device
+from pyshmem.runtime.heap import Device, heaps
 from pyshmem.transport.routes import complete
 
 
@@ -44,6 +44,7 @@ class PartitionedTensor:
         # the same shape on all members; indices that not every PE has are at its end
         self._shard = memory[: math.prod(room) * dtype.itemsize].view(dtype).view(room)
         self.local = self._own(self._shard, team.me) if team else self._shard
+        self._place = self._shard.data_ptr() - heaps[memory.device.type].base, self._shard.nbytes
         self._copies_to: WeakKeyDictionary[PartitionedTensor, list[Callable[[], object]]] = WeakKeyDictionary()
 
     def __bool__(self) -> bool:
@@ -208,7 +209,8 @@ class PartitionedTensor:
     def _copies(self, out: PartitionedTensor) -> list[Callable[[], object]] | None:
         """What moves elements to the parts of ``out``, kept for the next time; None if one of them is out of reach."""
         for argument, each in (("the tensor", self), ("out", out)):
-            symmetric_array("redistribute", argument, each._shard)  # refuses memory that has been freed
+            if not heaps[each._shard.device.type].allocator.covers(*each._place):
+                symmetric_array("redistribute", argument, each._shard)  # refuses memory that has been freed
         if self not in out._copies_to:
             own, there = self._parts(), out._parts()
             if own is None or there is None:
