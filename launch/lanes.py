@@ -8,13 +8,14 @@ from pathlib import Path
 import matplotlib
 
 from pyshmem.timelines.taxes import Arrow, Call
+from pyshmem.timelines.tracks import side
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
 _COLOURS = {"wait": "tab:red", "meet": "tab:orange", "put": "tab:blue", "get": "tab:cyan", "atomic": "tab:purple",
             "order": "tab:olive", "kernel": "tab:green", "program": "lightgreen", "operator": "lightgrey", "call": "grey",
-            "test": "pink"}  # fmt: skip
+            "test": "pink", "request": "tab:brown", "copy": "tab:brown"}  # fmt: skip
 _MOST_ARROWS = 300  # more make no picture
 _HEIGHT = 0.8
 
@@ -39,7 +40,7 @@ def draw(calls: Sequence[Call], arrows: Sequence[Arrow], into: Path, window: tup
         tip = each.ended / 1e3, places[each.pe, each.track]
         tail = each.begun / 1e3, places[each.source, each.source_track]
         axes.annotate("", tip, tail, arrowprops={"arrowstyle": "->", "linewidth": 0.8})
-    names = [f"PE {pe}" + (" kernels" if kind else "") for pe, kind, _ in lanes]
+    names = [f"PE {pe} {side(track)}" for pe, _, track in lanes]
     axes.set_yticks([places[pe, track] for pe, _, track in lanes], names)
     axes.set(xlim=(start, end), ylim=(0.4, len(lanes) + 0.6), xlabel="ms")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=8, frameon=False)

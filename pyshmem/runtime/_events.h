@@ -1,82 +1,19 @@
-/* Events of a timeline, in a file that is mapped: what a PE has recorded outlives it. pyshmem.timelines.events reads
- * it.
+/* Events of a timeline: the calls of Python, into a file of _event_files.h.
  *
- * open_events grows the file before its memory is used, so that a full disk loses events, which are counted, and does
- * not end the process. recorded makes the function that records the calls of another one; without open events it only
- * calls it. Events are taken with the GIL. */
+ * recorded makes the function that records the calls of another one; without open events it only calls it. Events are
+ * taken with the GIL. */
 #pragma once
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-#include "_spins.h" /* now_ns */
+#include "_carried.h"
 #include "_tensors.h"
-
-/* begin, end: nanoseconds of CLOCK_MONOTONIC; end is 0 until then. place: of a word, in bytes from its heap's start; of
- * a call of a team, its start, stride and size. value: written or waited for; before: the word when the wait began. */
-typedef struct {
-    int64_t begin, end;
-    uint64_t nbytes, place;
-    int64_t value, before;
-    int32_t pe; /* in the world, -1 for none */
-    uint32_t name, thread;
-    uint8_t op, flags;
-    uint16_t track; /* 0: calls of the host, 1: kernels */
-} event_t;
-
-/* What an event does: waits have WAITS and the number of the comparison. */
-enum { OP_NONE, OP_SET, OP_ADD, OP_MEET, OP_WAITS = 16 };
-enum { EVENT_FAR = 1, EVENT_FAILED = 2, EVENT_ON_GPU = 4, EVENT_WORD = 8, EVENT_BEFORE = 16 };
-enum { EVENTS_HEAD = 4096, EVENTS_GROWTH = 1 << 14 };
-
-typedef struct {
-    uint64_t taken, room; /* events that were asked for, and that there is space for */
-} events_head_t;
 
 /* Part of the stable ABI from Python 3.12 on; 3.11 has it, too. */
 PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *) __attribute__((weak));
 
 static struct {
-    events_head_t *head; /* NULL: nothing is recorded */
-    event_t *events;
-    uint64_t most;
-    int file, full, openings;
+    event_file_t file;
+    int openings;
     PyObject *views;
 } recording;
-
-static uint32_t this_thread(void) {
-    static _Thread_local uint32_t thread;
-    if (!thread) thread = (uint32_t)syscall(SYS_gettid);
-    return thread;
-}
-
-static int more_room(void) {
-    uint64_t room = recording.head->room, more = recording.most - room;
-    if (more > EVENTS_GROWTH) more = EVENTS_GROWTH;
-    if (recording.full || !more ||
-        posix_fallocate(recording.file, (off_t)(EVENTS_HEAD + room * sizeof(event_t)),
-                        (off_t)(more * sizeof(event_t)))) {
-        recording.full = 1;
-        return 0;
-    }
-    recording.head->room = room + more;
-#ifdef MADV_POPULATE_WRITE /* so that no event waits for a page; an older kernel refuses it */
-    uintptr_t first = (uintptr_t)&recording.events[room] & ~(uintptr_t)4095;
-    madvise((void *)first, (uintptr_t)&recording.events[room + more] - first, MADV_POPULATE_WRITE);
-#endif
-    return 1;
-}
-
-/* The next event, with nothing but its name; NULL if nothing is recorded or there is no space. */
-static event_t *next_event(uint32_t name) {
-    if (!recording.head) return NULL;
-    uint64_t i = recording.head->taken++;
-    if (i >= recording.head->room && !more_room()) return NULL;
-    event_t *e = &recording.events[i];
-    *e = (event_t){.pe = -1, .name = name, .thread = this_thread()};
-    return e;
-}
 
 /* The arguments of a call that say what it does, by their places and names; a place below 0 is none. */
 enum { ARG_PE, ARG_ARRAY, ARG_SIZE, ARG_WORD, ARG_VALUE, ARG_OP, ARG_CTX, ARG_TEAM, N_ARGS };
@@ -215,7 +152,7 @@ static PyObject *call_on(PyObject *call, const arguments_t *a) {
 static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) {
     const recorded_t *c = PyCapsule_GetPointer(self, "pyshmem.recorded");
     const arguments_t a = {args, n, names};
-    event_t *e = next_event(c->name);
+    event_t *e = next_event(&recording.file, c->name);
     if (!e) return call_on(c->call, &a);
     int brief = c->needs && !argument(c, ARG_CTX, &a);
     if (brief)
@@ -223,10 +160,13 @@ static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t 
     else
         describe_call(c, e, &a);
     int opening = recording.openings;
-    located.found = 0;
+    sent_t outer = sent;
+    located.found = 0, sent.pe = NONE_SENT;
     e->begin = now_ns();
     PyObject *result = call_on(c->call, &a);
-    if (!recording.head || recording.openings != opening) return result; /* the call has ended the recording */
+    sent_t own = sent;
+    sent = outer;
+    if (!recording.file.head || recording.openings != opening) return result; /* the call has ended the recording */
     e->end = now_ns();
     if (!result) e->flags |= EVENT_FAILED;
     if (brief && result && located.found && located.found >= c->needs) {
@@ -237,6 +177,7 @@ static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t 
         describe_call(c, e, &a);
         PyErr_Restore(kind, error, trace);
     }
+    if (own.pe != NONE_SENT && !(e->flags & EVENT_BEFORE)) take_sent(e, own);
     return result;
 }
 
@@ -284,29 +225,22 @@ out:
     return made;
 }
 
-/* open_events(path, most, views): record into a new file, at most so many events. Errors: OSError. */
+/* open_events(path, requests, most, views): record into two new files, each at most so many events: calls into that at
+ * `path`, and what the service and the proxy execute. Errors: OSError. */
 static PyObject *py_open_events(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t most;
-    if (!arity("open_events", n, 3) || !to_u64(args[1], &most)) return NULL;
-    const char *path = PyUnicode_AsUTF8AndSize(args[0], NULL);
-    if (!path) return NULL;
-    int file = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    int error = file < 0 ? errno : posix_fallocate(file, 0, EVENTS_HEAD);
-    char *memory = MAP_FAILED;
-    if (!error) {
-        memory = mmap(NULL, EVENTS_HEAD + most * sizeof(event_t), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-        if (memory == MAP_FAILED) error = errno;
-    }
+    if (!arity("open_events", n, 4) || !to_u64(args[2], &most)) return NULL;
+    const char *path = PyUnicode_AsUTF8AndSize(args[0], NULL), *requests = PyUnicode_AsUTF8AndSize(args[1], NULL);
+    if (!path || !requests) return NULL;
+    int error = open_event_file(&recording.file, path, most);
+    if (!error && (error = open_carried(requests, most))) close_event_file(&recording.file), path = requests;
     if (error) {
-        if (file >= 0) close(file);
         errno = error;
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
     }
-    recording.file = file, recording.full = 0, recording.most = most, recording.openings++;
-    Py_INCREF(recording.views = args[2]);
-    recording.events = (event_t *)(memory + EVENTS_HEAD);
-    recording.head = (events_head_t *)memory;
+    recording.openings++;
+    Py_INCREF(recording.views = args[3]);
     wants_located = 1;
     Py_RETURN_NONE;
 }
@@ -314,10 +248,9 @@ static PyObject *py_open_events(PyObject *self, PyObject *const *args, Py_ssize_
 /* close_events(): record no more. */
 static PyObject *py_close_events(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
-    if (recording.head) {
-        munmap(recording.head, EVENTS_HEAD + recording.most * sizeof(event_t));
-        close(recording.file);
-        recording.head = NULL;
+    if (recording.file.head) {
+        close_carried();
+        close_event_file(&recording.file);
         wants_located = 0;
         Py_CLEAR(recording.views);
     }
@@ -330,12 +263,13 @@ static PyObject *py_begin_event(PyObject *self, PyObject *const *args, Py_ssize_
     if (!arity("begin_event", n, 9)) return NULL;
     int64_t v[9];
     for (int i = 0; i < 9; i++) v[i] = whole(args[i], 0);
-    event_t *e = next_event((uint32_t)v[0]);
+    event_t *e = next_event(&recording.file, (uint32_t)v[0]);
     if (!e) return PyLong_FromLong(-1);
     e->track = (uint16_t)v[1], e->pe = (int32_t)v[2], e->nbytes = (uint64_t)v[3], e->flags = (uint8_t)v[4];
     e->place = (uint64_t)v[5], e->value = v[6], e->before = v[7], e->op = (uint8_t)v[8];
+    sent.pe = NONE_SENT;
     e->begin = now_ns();
-    return PyLong_FromLongLong(e - recording.events);
+    return PyLong_FromLongLong(e - recording.file.events);
 }
 
 /* end_event(index, failed): an index of begin_event since the events were opened. */
@@ -343,9 +277,13 @@ static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t 
     (void)self;
     int64_t i;
     if (!arity("end_event", n, 2) || !to_i64(args[0], &i)) return NULL;
-    if (recording.head && i >= 0 && (uint64_t)i < recording.head->room) {
-        if (args[1] == Py_True) recording.events[i].flags |= EVENT_FAILED;
-        recording.events[i].end = now_ns();
+    const event_file_t *f = &recording.file;
+    if (f->head && i >= 0 && (uint64_t)i < f->head->room) {
+        event_t *e = &f->events[i];
+        if (args[1] == Py_True) e->flags |= EVENT_FAILED;
+        if (!(e->flags & EVENT_BEFORE) && e->op < OP_WAITS) take_sent(e, sent);
+        sent.pe = NONE_SENT;
+        e->end = now_ns();
     }
     Py_RETURN_NONE;
 }

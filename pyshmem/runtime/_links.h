@@ -19,6 +19,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "_carried.h"
 #include "_copies.h"
 #include "_greeting.h"
 #include "_waits.h"
@@ -467,6 +468,7 @@ static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
      * completed. */
     if (r->op != GET && r->op != GET_STRIDED && r->op != FETCH) r->asks = r->op == FLUSH || l->asked <= l->executed;
     l->sent++;
+    note_sent(l->pe, l->sent, l->sent);
     if (r->op != FLUSH) l->due = l->sent;
     if (r->asks || r->op == GET || r->op == GET_STRIDED || r->op == FETCH) l->asked = l->sent;
     return link_write(l, v, nbytes ? 2 : 1);

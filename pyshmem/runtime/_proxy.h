@@ -37,7 +37,8 @@ typedef struct proxy {
     struct {
         link_t *link;
         uint64_t number;
-    } gets[MOST_ASKED]; /* the number of each on its link */
+        int64_t begun;
+    } gets[MOST_ASKED]; /* the number of each on its link; when it began, for a timeline */
     int64_t since;      /* the last progress of the first of them */
     int wake, leaving;
 } proxy_t;
@@ -94,17 +95,27 @@ static void end_request(proxy_t *x, slot_t *s, link_t *failed) {
     __atomic_store_n(&x->executed, x->executed + 1, __ATOMIC_RELEASE);
 }
 
+/* Records a request that has been executed, before its slot is used again. requests: what the proxy has sent for it. */
+static void note_proxied(const proxy_t *x, const slot_t *s, int64_t begun, sent_t requests) {
+    int pe = s->op == FLUSH ? -1 : (int)(s->place >> FAR_SHIFT) - 1;
+    note_carried(OF_PROXY, pe, (uint32_t)s->op, s->nbytes, x->executed + 1, begun, requests);
+}
+
 static void execute_request(proxy_t *x, slot_t *s) {
     int sound = is_sound(s);
     if (!sound) tell_failure(x, (int64_t)(s->place >> FAR_SHIFT) - 1, EINVAL);
     x->asked++;
-    end_request(x, s, sound ? perform_request(s) : NULL);
+    sent.pe = NONE_SENT;
+    int64_t begun = begin_carried();
+    link_t *failed = sound ? perform_request(s) : NULL;
+    if (sound) note_proxied(x, s, begun, sent);
+    end_request(x, s, failed);
 }
 
 /* Asks for the data of a get. The next gets may be asked for before these have come. */
 static void ask_for_get(proxy_t *x, slot_t *s) {
     uint64_t at = x->asked++ % MOST_ASKED;
-    x->gets[at].link = link_to(s->place), x->gets[at].number = 0;
+    x->gets[at].link = link_to(s->place), x->gets[at].number = 0, x->gets[at].begun = begin_carried();
     if (x->asked == x->executed + 1) x->since = now_ns();
     far_ask((char *)s + SLOT_HEAD, s->place, s->nbytes,
             &x->gets[at].number); /* a failure is recorded in the link, and end_get finds it */
@@ -116,6 +127,8 @@ static int end_get(proxy_t *x) {
     link_t *l = x->gets[at].link;
     int here = look_for(l, x->gets[at].number, x->since);
     if (!here) return 0;
+    uint64_t number = x->gets[at].number;
+    note_proxied(x, slot_of(x, x->executed), x->gets[at].begun, (sent_t){l->pe, number, number});
     end_request(x, slot_of(x, x->executed), here < 0 ? l : NULL);
     return 1;
 }

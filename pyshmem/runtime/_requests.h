@@ -14,7 +14,7 @@ enum { STRANGERS = 64, PAUSE_NS = 100000000 };
 
 /* The connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out:
  * replies that wait; tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into
- * and tail are in GPU memory. */
+ * and tail are in GPU memory. begun, op, nbytes: of the request under way, for a timeline. */
 typedef struct peer {
     struct peer *next, *after; /* after: in the list of those to free */
     int fd;
@@ -27,6 +27,8 @@ typedef struct peer {
     struct peer *beside; /* in the list of those of which messages have come */
     int heard;           /* whether it is in that list */
     uint64_t executed, have, rest, out_at, out_end, tail_left;
+    int64_t begun;
+    uint64_t op, nbytes;
     char *into;
     const char *tail;
     char in[IN_BYTES] __attribute__((aligned(8))), out[OUT_BYTES] __attribute__((aligned(8)));
@@ -86,6 +88,17 @@ static int is_valid(const request_t *r) {
     case HOLD: return far->trial && r->value <= 100 && r->offset % 8 == 0 && is_within(r->offset, 8);
     default: return (r->op == FLUSH || r->op == BYE) && !r->offset;
     }
+}
+
+static void begin_served(peer_t *p, const request_t *r) {
+    p->begun = begin_carried(), p->op = r->op, p->nbytes = r->nbytes;
+}
+
+/* Records the request under way, which has been executed. */
+static void end_served(peer_t *p) {
+    if (p->op != BYE && p->op != HOLD)
+        note_carried(OF_SERVICE, p->pe, (uint32_t)p->op, p->nbytes, p->executed, p->begun, (sent_t){.pe = NONE_SENT});
+    p->begun = 0;
 }
 
 static void store_epoch(const request_t *r) {
@@ -178,4 +191,5 @@ static void store_part(peer_t *p, const char *data, uint64_t nbytes) {
     if (p->rest) return;
     request_t end = {.op = FLUSH, .asks = (uint16_t)p->asks};
     execute(p, &end, NULL);
+    end_served(p);
 }

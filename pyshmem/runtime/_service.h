@@ -32,6 +32,7 @@ static int flush_out(peer_t *p) {
         p->out_at += head, p->tail += (uint64_t)k - head, p->tail_left -= (uint64_t)k - head;
     }
     p->out_at = p->out_end = 0;
+    if (p->begun && !p->rest) end_served(p); /* a get, whose data have been sent */
     return 1;
 }
 
@@ -93,11 +94,14 @@ static int execute_all(peer_t *p) {
             p->on_gpu = (r.offset & FAR_GPU) != 0;
             p->into = p->on_gpu ? gpu_address(r.offset) : far->base + r.offset;
             p->rest = data, p->asks = r.asks;
+            begin_served(p, &r);
             store_part(p, payload, now);
             at += sizeof r + now;
         } else {
             if (here < data) break;
+            begin_served(p, &r);
             execute(p, &r, payload);
+            if (!p->tail_left) end_served(p);
             at += sizeof r + data;
         }
         count_request(r.nbytes);

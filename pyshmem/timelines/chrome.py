@@ -15,6 +15,7 @@ from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import (
     ADD,
     BEFORE,
+    COPIES,
     FAILED,
     FAR,
     HOST,
@@ -29,6 +30,7 @@ from pyshmem.timelines.events import (
     Part,
     plain,
 )
+from pyshmem.timelines.requests import executed
 from pyshmem.timelines.tracks import named, placed
 from pyshmem.version import __version__
 
@@ -41,8 +43,11 @@ _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "
 
 
 def kind(event: Event) -> str:
-    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program, span or call."""
+    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program, span, call, and on the
+    tracks of what executes calls request or copy."""
     name = event.name
+    if event.track >= COPIES:
+        return "copy" if event.track == COPIES else "request"
     if event.op in (MEET, SPAN):
         return "meet" if event.op == MEET else "span"
     if name.startswith(("shmem.ops.", "shmem.irregular.")):
@@ -68,6 +73,7 @@ def write(path: Path, parts: Sequence[Part]) -> bool:
         out.rows(_names(parts, every, tracks))
         out.rows(_slice(each, tracks[id(each)], start, ends[each.pe], enders.get(id(each))) for each in every)
         out.rows(_arrows(pairs, tracks, start, ends))
+        out.rows(_requests(every, tracks, start, len(pairs) + 1))
         whole = out.close()
     if out.has_begun:
         temporary.replace(path)
@@ -162,7 +168,7 @@ def _details(event: Event) -> dict[str, Any]:
             details["add" if event.op == ADD else "set"] = event.value
     if event.op == MEET:
         details["team"] = team(event)
-    if event.track >= MULTIPROCESSORS or kind(event) == "program":
+    if MULTIPROCESSORS <= event.track < COPIES or kind(event) == "program":
         details["program"] = index(event)
     if not event.end:
         details["unfinished"] = True
@@ -195,3 +201,15 @@ def _arrows(
             time = (max(event.begin, end - 1) - start) / 1e3
             row = {"name": "ends the wait", "cat": "arrow", "ph": phase, "id": number, "pid": event.pe}
             yield row | {"tid": tracks[id(event)], "ts": time} | ({"bp": "e"} if phase == "f" else {})
+
+
+def _requests(every: Sequence[Event], tracks: dict[int, int], start: int, first: int) -> Iterator[dict[str, Any]]:
+    """Arrows from each call to the requests and copies that it has sent. first: the number of the first one."""
+    for number, pair in enumerate(executed(every), first):
+        for phase, event in zip("sf", pair, strict=True):
+            row = {"name": "is executed", "cat": "request", "ph": phase, "id": number, "pid": event.pe}
+            yield (
+                row
+                | {"tid": tracks[id(event)], "ts": (event.begin - start) / 1e3}
+                | ({"bp": "e"} if phase == "f" else {})
+            )

@@ -14,8 +14,11 @@ from typing import Any, NamedTuple
 
 NONE, SET, ADD, MEET, SPAN = range(5)
 WAITS = 16  # and the number of the comparison
-FAR, FAILED, ON_GPU, WORD, BEFORE = 1, 2, 4, 8, 16
+FAR, FAILED, ON_GPU, WORD, BEFORE, SENT = 1, 2, 4, 8, 16, 32
 HOST, KERNELS, MULTIPROCESSORS = 0, 1, 2  # tracks; of compiled kernels one for each multiprocessor, from the last on
+COPIES, PROXY, SERVICE = 0xFFFD, 0xFFFE, 0xFFFF  # tracks, too
+# what a request does, by the numbers of _links.h
+REQUESTS = "none", "put", "get", "iput", "iget", "atomic", "atomic_fetch", "barrier", "flush"
 LAST = 1 << 62  # after all times
 _HEAD = struct.Struct("<2Q")
 _EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
@@ -42,7 +45,8 @@ def plain(label: str) -> str:
 class Event(NamedTuple):
     """A call. begin, end: nanoseconds; end is 0 if the PE never came back from it. pe: of which it is; to: the other.
 
-    thread: of the process, or the program of a compiled kernel.
+    thread: of the process, or the program of a compiled kernel; of a copy, its stream. A request that the service or the
+    proxy has executed is an event too; value: its number, and to: for the service the PE that has sent it.
     """
 
     pe: int
@@ -63,6 +67,28 @@ class Event(NamedTuple):
     def ended(self) -> int:
         """The end, or LAST if the PE never came back."""
         return self.end or LAST
+
+
+class _File:
+    """Events as _event_files.h writes them; none if there is no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._taken, self._room = 0, 0
+        if path.is_file() and path.stat().st_size >= _FIRST:
+            with path.open("rb") as file:
+                self._taken, self._room = _HEAD.unpack(file.read(_HEAD.size))
+
+    @property
+    def lost(self) -> int:
+        return max(0, self._taken - self._room)
+
+    def rows(self) -> bytes:
+        if not self._taken:
+            return b""
+        with self._path.open("rb") as file:
+            file.seek(_FIRST)
+            return file.read(min(self._taken, self._room) * _EVENT.size)
 
 
 class Part:
@@ -90,31 +116,30 @@ class Part:
                 lost, error = note["kernels"]
                 self.lost_in_kernels += lost
                 self.gpu_errors.append(error)
-        self._file = notes.with_suffix(".events")
-        self.taken, self.room = 0, 0
-        if self._file.is_file() and self._file.stat().st_size >= _FIRST:
-            with self._file.open("rb") as file:
-                self.taken, self.room = _HEAD.unpack(file.read(_HEAD.size))
+        self._calls, self._requests = _File(notes.with_suffix(".events")), _File(notes.with_suffix(".requests"))
+        self._gpu = notes.with_suffix(".kernels")
 
     @property
     def lost(self) -> int:
-        return max(0, self.taken - self.room) + self.lost_in_kernels
+        return self._calls.lost + self._requests.lost + self.lost_in_kernels
 
     def __iter__(self) -> Iterator[Event]:
         """The events by their beginnings, on PE 0's clock."""
-        with self._file.open("rb") as file:
-            file.seek(_FIRST)
-            data = file.read(min(self.taken, self.room) * _EVENT.size)
-        kernels = self._file.with_suffix(".kernels")
-        if kernels.is_file():
-            data += kernels.read_bytes()
+        data = self._calls.rows() + self._requests.rows()
+        if self._gpu.is_file():
+            data += self._gpu.read_bytes()
         found = []
         for row in _EVENT.iter_unpack(data[: len(data) // _EVENT.size * _EVENT.size]):
             begin, end, *rest, name, thread, op, flags, track = row
             if begin:  # 0: taken as the PE was killed
-                words = (*rest, self.names.get(name, f"call {name}"), thread, op, flags, track)
+                words = (*rest, self._named(name, track), thread, op, flags, track)
                 found.append(Event(self.pe, self.aligned(begin), self.aligned(end) if end else 0, *words))
         return iter(sorted(found, key=lambda each: (each.begin, -each.end)))
+
+    def _named(self, number: int, track: int) -> str:
+        if track in (PROXY, SERVICE):
+            return f"{'proxy' if track == PROXY else 'service'}.{REQUESTS[number]}"
+        return self.names.get(number, f"call {number}")
 
     def aligned(self, time: int) -> int:
         """A time of this PE on PE 0's clock: between two comparisons of the clocks, in proportion."""

@@ -68,7 +68,8 @@ class Recorder:
         try:
             folder.mkdir(exist_ok=True)
             self._notes = os.open(own.with_suffix(".notes"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            _native.open_events(str(own.with_suffix(".events")), read("PYSHMEM_TRACE_EVENTS"), views)
+            calls, requests = (str(own.with_suffix(each)) for each in (".events", ".requests"))
+            _native.open_events(calls, requests, read("PYSHMEM_TRACE_EVENTS"), views)
         except OSError as error:
             refuse(ArgumentError, "trace", "path", f"{path}: {error}", "a file in a folder with space to write it")
         self._note(pe=job.my_pe, n_pes=job.n_pes, host=os.uname().nodename, pid=os.getpid())

@@ -70,7 +70,8 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
         rows = found["traceEvents"]
         calls = [_call(row) for row in rows if row["ph"] == "X"]
         sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
-        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "f"]
+        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"])
+                  for row in rows if row["ph"] == "f" and row["cat"] == "arrow"]  # fmt: skip
         return calls, arrows, list(_notes(found["metadata"]))
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
