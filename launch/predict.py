@@ -12,7 +12,8 @@ from pyshmem.timelines.replay import Timeline
 from pyshmem.timelines.taxes import read
 
 DESCRIPTION = """Replay a timeline that pyshmemrun --trace has written with other links, cores or PEs, and print how long the
-program would take. What is not given stays as it was. Each PE does as much as it did, whatever the number of PEs."""
+program would take. What is not given stays as it was. Each PE does as much as it did, whatever the number of PEs;
+further ones do as those of the timeline."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--compute-rate", type=_positive, default=1.0, metavar="TIMES", help="how many times as fast it computes"
     )
-    parser.add_argument("--pes", type=int, metavar="N", help="PEs of meetings")
+    parser.add_argument("--pes", type=int, metavar="N", help="PEs, of which further ones do the same")
     options = parser.parse_args(arguments)
     if options.pes is not None and options.pes < 1:
         parser.error(f"--pes: got {options.pes}; wants 1 or more")

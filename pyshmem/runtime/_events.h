@@ -161,7 +161,8 @@ static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t 
         describe_call(c, e, &a);
     int opening = recording.openings;
     sent_t outer = sent;
-    located.found = 0, sent.pe = NONE_SENT;
+    located.found = 0;
+    sent.pe = NONE_SENT;
     e->begin = now_ns();
     PyObject *result = call_on(c->call, &a);
     sent_t own = sent;
@@ -257,6 +258,16 @@ static PyObject *py_close_events(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
+/* note_sent(pe, number): the call under way has sent this request. */
+static PyObject *py_note_sent(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    int64_t pe;
+    uint64_t number;
+    if (!arity("note_sent", n, 2) || !to_i64(args[0], &pe) || !to_u64(args[1], &number)) return NULL;
+    note_sent((int)pe, number, number);
+    Py_RETURN_NONE;
+}
+
 /* begin_event(name, track, pe, nbytes, flags, place, value, before, op) -> its index, -1 if there is no space. */
 static PyObject *py_begin_event(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -288,5 +299,6 @@ static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
-static PyMethodDef event_methods[] = {METHOD(recorded),    METHOD(open_events), METHOD_NO_ARGUMENTS(close_events),
-                                      METHOD(begin_event), METHOD(end_event),   LAST_METHOD};
+static PyMethodDef event_methods[] = {METHOD(recorded),  METHOD(open_events), METHOD_NO_ARGUMENTS(close_events),
+                                      METHOD(note_sent), METHOD(begin_event), METHOD(end_event),
+                                      LAST_METHOD};

@@ -21,7 +21,7 @@ COPIES, PROXY, SERVICE = 0xFFFD, 0xFFFE, 0xFFFF  # tracks, too
 REQUESTS = "none", "put", "get", "iput", "iget", "atomic", "atomic_fetch", "barrier", "flush"
 LAST = 1 << 62  # after all times
 _HEAD = struct.Struct("<2Q")
-_EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
+EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
 _FIRST = 4096
 
 
@@ -88,7 +88,7 @@ class _File:
             return b""
         with self._path.open("rb") as file:
             file.seek(_FIRST)
-            return file.read(min(self._taken, self._room) * _EVENT.size)
+            return file.read(min(self._taken, self._room) * EVENT.size)
 
 
 class Part:
@@ -129,7 +129,7 @@ class Part:
         if self._gpu.is_file():
             data += self._gpu.read_bytes()
         found = []
-        for row in _EVENT.iter_unpack(data[: len(data) // _EVENT.size * _EVENT.size]):
+        for row in EVENT.iter_unpack(data[: len(data) // EVENT.size * EVENT.size]):
             begin, end, *rest, name, thread, op, flags, track = row
             if begin:  # 0: taken as the PE was killed
                 words = (*rest, self._named(name, track), thread, op, flags, track)

@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator
 
 from pyshmem.timelines.events import COPIES, SENT, SERVICE, Event
 
-_COPIES = 0xFFFE  # in place of a PE: copies on streams
+TO_COPIES = 0xFFFE  # in place of a PE: copies on streams
 _NUMBERS = 1 << 32  # after which they begin again
 
 
 def sent_by(event: Event) -> tuple[int, Iterable[int]]:
-    """(the PE, or _COPIES, the numbers of the requests to it) of an event with SENT."""
+    """(the PE, or TO_COPIES, the numbers of the requests to it) of an event with SENT."""
     pe, more, last = (event.before >> 48 & 0xFFFF) - 1, event.before >> 32 & 0xFFFF, event.before & 0xFFFFFFFF
     return pe, (number % _NUMBERS for number in range(last - more, last + 1))
 
@@ -28,7 +28,7 @@ def executed(events: Iterable[Event]) -> Iterator[tuple[Event, Event]]:
         if each.track == SERVICE:
             known[each.to, each.pe, each.value % _NUMBERS] = each
         elif each.track == COPIES:
-            known[each.pe, _COPIES, each.value % _NUMBERS] = each
+            known[each.pe, TO_COPIES, each.value % _NUMBERS] = each
         if each.flags & SENT:
             senders.append(each)
     for sender in senders:

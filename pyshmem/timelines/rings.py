@@ -1,4 +1,4 @@
-"""The events of compiled kernels: read from the ring after the kernels, and made like those of the host."""
+"""The events of the GPU, of compiled kernels and of copies: read after the kernels, and made like those of the host."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from pyshmem.runtime.environment import read
 from pyshmem.runtime.event_ring import ring
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.timelines.events import FAR, SPAN
+from pyshmem.timelines.streams import Copies
 
 
 class Taken(NamedTuple):
-    """data: event_t of all kernels.  lost: how many more there were.  error: of the times, in nanoseconds; None: unknown."""
+    """data: event_t of all of them.  lost: how many more there were.  error: of the times, in nanoseconds; None: unknown."""
 
     data: bytes
     lost: int
@@ -33,10 +34,11 @@ TEXT = "place", "value", "before"  # where a span has its name
 
 
 class Rings:
-    """The recording of this PE's compiled kernels."""
+    """The recording of this PE's compiled kernels, and of its copies on streams."""
 
     def __init__(self) -> None:
         self._began: Clock | None = None
+        self._copies: Copies
 
     def open(self) -> None:
         """Record from now on, if there is a GPU heap."""
@@ -44,18 +46,22 @@ class Rings:
             gpu.enter()
             ring.open(read("PYSHMEM_TRACE_EVENTS"), f"cuda:{gpu.index}")
             self._began = compared(gpu.arch)
+            self._copies = Copies(gpu, read("PYSHMEM_TRACE_EVENTS"))
+            self._copies.open()
 
     def drain(self, number_of: Callable[[str], int]) -> Taken | None:
         """Record no more. Returns: what was recorded; None without a GPU heap. number_of: gives the number of a name."""
         if self._began is None:
             return None
         torch.cuda.synchronize()
+        copies, lost_copies, inexact = self._copies.drain(number_of("copy"))
         data, lost = ring.close()
         first, self._began = self._began, None
         last = compared(gpu.arch)
         rows = settled(np.frombuffer(data, ROW), first, last, number_of)
         errors = [each[2] for each in (first, last) if each[2] is not None]
-        return Taken(rows.tobytes(), lost, max(errors) if len(errors) == 2 else None)
+        error = max(*errors, inexact) if len(errors) == 2 else None
+        return Taken(rows.tobytes() + copies, lost + lost_copies, error)
 
 
 def settled(rows: Any, first: Clock, last: Clock, number_of: Callable[[str], int]) -> Any:

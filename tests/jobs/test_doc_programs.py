@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from jobs import warm
+from trace_format import checked
 
 ROOT = pathlib.Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -26,7 +27,7 @@ RUNS = [
 COMPLETE = [page for page, programs in PROGRAMS.items() if programs and page != "torch.md"]  # started by torchrun there
 
 
-def run(command, folder):
+def run(command, folder, **variables):
     """(status, what was printed) of a command line such as "SHMEM_DEBUG=1 pyshmemrun -n 2 hang.py"."""
     words = shlex.split(command)
     settings = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
@@ -40,6 +41,7 @@ def run(command, folder):
         "SHMEM_SYMMETRIC_SIZE": "64m",
         "PYSHMEM_WAIT_TIMEOUT": "60",
         **settings,
+        **variables,
     }
     done = subprocess.run(
         [BIN / words[0], *words[1:]], capture_output=True, text=True, timeout=110, cwd=folder, env=environment
@@ -56,7 +58,10 @@ def unmeasured(line):
 def test_program_of_a_page_prints_what_the_page_shows(page, command, shown, tmp_path):
     for name, text in PROGRAMS[page].items():
         (tmp_path / name).write_text(text)
-    status, out, err = run(command, tmp_path)
+    timeline, trace = tmp_path / "out.json", {}
+    if page == "tutorial.md":
+        trace = {"PYSHMEM_TRACE": str(timeline), "PYSHMEM_TRACE_EVENTS": "20000"}
+    status, out, err = run(command, tmp_path, **trace)
     lines = shown.splitlines()
     if "..." in lines:  # a program that fails or hangs: these lines are among others
         printed = (out + err).splitlines()
@@ -64,6 +69,8 @@ def test_program_of_a_page_prints_what_the_page_shows(page, command, shown, tmp_
     else:
         assert status == 0, err
         assert sorted(map(unmeasured, out.splitlines())) == sorted(map(unmeasured, lines))  # PEs print in any order
+    if trace:
+        checked(timeline)
 
 
 @pytest.mark.parametrize("page", COMPLETE)

@@ -104,11 +104,19 @@ PORTS = {
     ),
 }
 DEPRECATED = ["shmalloc", "shmem_barrier", "shmem_double_max_to_all", "shmem_fcollect64", "start_pes"]
-ALL_OF_THEM = """import runpy, sys
+ALL_OF_THEM = """import os, pathlib, runpy, sys
 
 sys.stdout.reconfigure(line_buffering=True)  # lines of several PEs come in the order of programs
 for path in sys.argv[1:]:
     runpy.run_path(path, run_name="__main__")
+    if "PYSHMEM_TRACE" in os.environ:  # a timeline for each program
+        from mpi4py.MPI import COMM_WORLD
+        from pyshmem.timelines.recording import recorder
+        recorder.stop()
+        COMM_WORLD.Barrier()
+        if COMM_WORLD.rank == 0:
+            os.rename(os.environ["PYSHMEM_TRACE"], pathlib.Path(path).with_suffix(".json").name)
+        COMM_WORLD.Barrier()
 """
 
 
@@ -117,11 +125,7 @@ for path in sys.argv[1:]:
 def test_examples_are_right(n, tmp_path):
     """One after the other in one job, since starting takes longest: each begins and ends the library anew."""
     names = [name for name in EXAMPLES if n > 1 or name != "c_stencil.py"]  # which takes long
-    trace = {"PYSHMEM_TRACE": str(tmp_path / "out.json"), "PYSHMEM_TRACE_EVENTS": "8000"} if n == 3 else {}
-    output, _ = run_all([FOLDER / name for name in names], n, tmp_path, trace)
-    if trace:
-        checked(tmp_path / "out.json")
-        (tmp_path / "out.json").unlink()
+    output, _ = run_traced([FOLDER / name for name in names], n, tmp_path)
     assert re.fullmatch(_text([EXAMPLES[name](n) for name in names]), output), output
     _drawn(tmp_path, PICTURES)
 
@@ -140,7 +144,7 @@ def _drawn(folder, pictures):
 
 @pytest.mark.parametrize("n", [1, 3])
 def test_ports_are_right(n, tmp_path):
-    output, errors = run_all([FOLDER / "ports" / name for name in PORTS], n, tmp_path)
+    output, errors = run_traced([FOLDER / "ports" / name for name in PORTS], n, tmp_path)
     assert re.fullmatch(_text([prints(n) for prints in PORTS.values()]), output), output
     assert sorted(re.findall(r"DeprecationWarning: (\w+)", errors)) == sorted(DEPRECATED * n)
 
@@ -174,6 +178,17 @@ def run_all(paths, n, folder, environment=()):
     assert status == 0, errors
     (folder / "all_of_them.py").unlink()
     return output, errors
+
+
+def run_traced(paths, n, folder):
+    """run_all; on several PEs with a timeline of each program, which is as Chrome's format wants it."""
+    trace = {"PYSHMEM_TRACE": str(folder / "out.json"), "PYSHMEM_TRACE_EVENTS": "8000"} if n > 1 else {}
+    found = run_all(paths, n, folder, trace)
+    for path in paths if trace else ():
+        timeline = folder / path.with_suffix(".json").name
+        assert {each["pid"] for each in checked(timeline)} == set(range(n)), path.name
+        timeline.unlink()
+    return found
 
 
 def run(path, n, cwd, *arguments, environment=()):

@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from pyshmem.launch import predict as command
-from pyshmem.timelines.prediction import Links, Machine, growth, predicted
+from pyshmem.timelines.prediction import Links, Machine, exchanges, moved, predicted
 from pyshmem.timelines.replay import Timeline, savings, unchanged
 from pyshmem.timelines.taxes import Arrow, Call
 from test_taxes import METADATA, calls, row
@@ -103,11 +103,24 @@ def test_what_a_part_would_save_is_what_the_other_pe_lets_it_save():
         ("barrier_all", 4, 64, 6),
         ("fcollect", 2, 4, 3),
         ("sum_reduce", 2, 4, 1.5),
-        ("broadcast", 2, 1, 1),
+        ("broadcast", 2, 8, 1),
     ],
 )
 def test_meetings_grow_with_the_pes_as_the_page_on_scaling_says(name, recorded, pes, wanted):
-    assert growth(Call(0, 1, 0, 0, f"shmem.{name}", "meet"), recorded, pes) == pytest.approx(wanted)
+    call = Call(0, 1, 0, 0, f"shmem.{name}", "meet", nbytes=0 if name == "barrier_all" else 8)
+    grows = moved if call.nbytes else lambda _, n: exchanges(n)
+    assert grows(call, pes) / grows(call, recorded) == pytest.approx(wanted)
+
+
+def test_a_meeting_of_few_bytes_among_puts_of_many_takes_the_latency_of_meetings():
+    """Puts of one size say nothing about latency, so that a meeting of 8 bytes would take as long as their rate says."""
+    made = []
+    for step in range(4):
+        at = 1000.0 * step
+        made += [put(pe, at, 200_000, 1 - pe) for pe in range(2)]
+        made += [Call(at + 300, at + 304, pe, 4 * pe, "shmem.sum_reduce", "meet", "world", None, 8) for pe in range(2)]
+    found = predicted(Timeline(made, []), Machine(latency=20, link_rate=1))
+    assert found.time == pytest.approx(made[-1].end + 4 * (20 - LATENCY) + 4 * (20 - 4), rel=0.02)
 
 
 @settings(max_examples=100, deadline=None)
