@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 NATIVE := pyshmem/runtime/_native.c $(wildcard pyshmem/runtime/_*.h)
 LIBRARY := $(wildcard pyshmem/capi/*.[ch])
 RUN := $(BIN)/pyshmemrun
+TOGETHER := $(BIN)/python tests/together.py
 # torch's own wheels for CPUs, a tenth of those with CUDA that the package index has
 CPU_TORCH ?= --extra-index-url https://download.pytorch.org/whl/cpu
 # the oldest that works, and what torch 2.11 has on GPUs
@@ -87,10 +88,10 @@ $(OLDEST_TRITON): $(VENV)/.installed
 	$(BIN)/python -m pip install $(QUIET) --no-deps --target $@ triton==3.6.0
 # the files that have such tests: to read all of them takes 16 PEs longer than the tests
 test-many: $(VENV)/.installed
-	$(PART) $(RUN) -n 16 -m pytest $(shell grep -l pytest.mark.many tests/pes/test_*.py) -q -m many
+	$(PART) $(TOGETHER) -n 16 $(shell grep -l pytest.mark.many tests/pes/test_*.py) -q -m many
 # random meshes of 2 x 3 and 6 PEs, and grids over them; tests/jobs has collectives on tiles of 5, 6 and 7
 test-meshes: $(VENV)/.installed
-	$(PART) $(RUN) -n 6 -m pytest $(patsubst %,tests/pes/test_%.py,partitioned_meshes dtensors device_meshes device_grids) -q
+	$(PART) $(TOGETHER) -n 6 $(patsubst %,tests/pes/test_%.py,partitioned_meshes dtensors device_meshes device_grids) -q
 test-amd-emulated: $(VENV)/.installed
 	$(RUN) -n 2 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed
@@ -99,7 +100,7 @@ test-sanitized: $(VENV)/.installed
 test-1: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/pes $(BY_CORES)
 test-%: $(VENV)/.installed
-	$(PART) $(RUN) -n $* -m pytest tests/pes -q
+	$(PART) $(TOGETHER) -n $* tests/pes -q
 
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS='test_*.py' runs all tests, over hosts too.
 OF_NODES := memory ordering rma teams wait device_far device_far_calls partitioned_meshes several_nodes
@@ -114,7 +115,7 @@ PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
 	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) PYSHMEM_FABRIC="tcp;ofi_rxm" PYSHMEM_AMO=$(or $(REQUESTS_$*),tcp) \
-	    $(RUN) -n 4 -m pytest $(PES_TESTS:%=tests/pes/%) -q
+	    $(TOGETHER) -n 4 $(PES_TESTS:%=tests/pes/%) -q
 
 # These need root: the hosts are namespaces. MPIS: packages with an MPI each, which they use beside the environment's MPICH,
 # 20 MB and 300 MB on disk; Intel MPI is free of charge and for x86 only. The tests of an MPI that is left out are skipped.
