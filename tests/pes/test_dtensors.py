@@ -164,6 +164,8 @@ def test_rows_of_a_mesh_are_partitioned_tensors_of_their_teams(meshes, me, npes)
         dtensor = a.to_dtensor(mesh[name])
         assert torch.equal(dtensor.full_tensor(), whole((7, 3), turn=int(team.start)))
         assert shmem.from_dtensor(dtensor, team=team).layout == a.layout
+        of_team = DeviceMesh.from_group(team.to_group(), here().type)  # the way from a team to a mesh
+        assert torch.equal(a.to_dtensor(of_team).full_tensor(), dtensor.full_tensor())
         if npes // half > 1 and half > 1:
             with refuses("from_dtensor", f"mesh: got .* wants the {npes} PEs of .*TEAM_WORLD.* in their order"):
                 shmem.from_dtensor(dtensor)

@@ -239,3 +239,47 @@ def test_the_kernel_for_gpu_memory_moves_what_redistribute_does(data, shape, dty
     assert_same(other.local.contiguous(), own_part(other.layout, whole(shape, dtype, 6)).contiguous())
     other.free()
     tensor.free()
+
+
+@st.composite
+def indices(draw, shape):
+    """An int or a slice for each dimension, some of them left to ``...``."""
+    each = []
+    for extent in shape:
+        low = draw(st.integers(-extent - 1, extent + 1))
+        part = slice(low, draw(st.none() | st.integers(-extent - 1, extent + 2)), draw(st.none() | st.integers(1, 4)))
+        each.append(draw(st.integers(-extent, extent - 1) if extent and draw(st.booleans()) else st.just(part)))
+    left = draw(st.integers(0, len(each)))
+    return (*each[:left], ...) if draw(st.booleans()) else tuple(each)
+
+
+@few
+@hypothesis.given(st.data(), shapes)
+def test_slices_read_and_write_the_elements_that_a_dense_tensor_has_there(data, shape):
+    dense = whole(shape, turn=6)
+    tensor = made(shape, 6, **data.draw(distributions(shape)))
+    first, second = data.draw(indices(shape)), data.draw(indices(shape))
+    assert torch.equal(tensor[first], dense[first])
+    shmem.barrier_all()
+    if shmem.my_pe() == shmem.n_pes() - 1:  # one PE writes, to all owners and all copies
+        tensor[first] = 100 + dense[first]
+        shmem.quiet()
+        tensor[second] = 7
+    shmem.barrier_all()
+    dense[first] = 100 + dense[first]
+    dense[second] = 7
+    assert_same(tensor.local.contiguous(), own_part(tensor.layout, dense).contiguous())
+    assert_same(tensor[...], dense)
+    tensor.free()
+
+
+def test_slices_that_are_none_are_refused(npes):
+    tensor = shmem.partitioned((4, 3))
+    wants = "ints, slices with steps of 1 or more, and at most one ..."
+    for index in ((0, 0, 0), slice(None, None, -1), 1.5, (..., ...), None):
+        with refuses("slice", f"index: got .*; wants {wants}"):
+            tensor[index]
+    with refuses("slice", "index: got 4; wants an index of dimension 0, from 0 to 3", shmem.OutOfRangeError):
+        tensor[4] = 1
+    with pytest.raises(RuntimeError):
+        tensor[0] = torch.zeros(2, device=here())

@@ -143,6 +143,42 @@ def test_registrations_end_in_any_order_and_leave_nothing(me, npes):
     assert registration._windows[DEVICE].places.live() == []
 
 
+def test_a_thousand_registrations_in_another_order_with_allocations_between_leave_nothing(me, npes):
+    """All in one storage, a page or more each: torch keeps a descriptor for each storage that it shares."""
+    pages = ordinary(1000, 1024, dtype=torch.int32)
+    shmem.unregister(shmem.register(pages[0]))  # makes the window
+    before = _held()
+    arrays, allocated = {}, []
+    for number in range(1000):
+        arrays[number] = shmem.register(pages[number])
+        if number % 100 == 0:
+            allocated.append(shmem.full(1000 + number, 5, dtype=torch.int32, device=DEVICE))
+        if number % 3 == 2:
+            earlier = number * 7 % (number + 1)
+            shmem.unregister(arrays.pop(earlier if earlier in arrays else number))
+    assert all(each.unique().tolist() == [5] for each in allocated)
+    kept = sorted(arrays, key=lambda number: number * 7 % 1000)
+    for number in kept:
+        shmem.put(arrays[number][:1], torch.full((1,), number, dtype=torch.int32, device=DEVICE), (me + 1) % npes)
+    shmem.barrier_all()
+    assert pages[kept, 0].tolist() == kept
+    for number in kept:
+        shmem.unregister(arrays[number])
+    for each in allocated:
+        shmem.free(each)
+    assert registration._windows[DEVICE].places.live() == []
+    after = _held()
+    assert after["descriptors"] == before["descriptors"] and after["maps"] <= before["maps"] + 2
+    assert after["kB"] < before["kB"] + 4096
+
+
+def _held():
+    """Descriptors, mappings, and kB of address space of this process."""
+    with open("/proc/self/status") as lines:
+        size = next(int(line.split()[1]) for line in lines if line.startswith("VmSize"))
+    return {"descriptors": len(os.listdir("/proc/self/fd")), "maps": _maps(), "kB": size}
+
+
 def _maps():
     with open("/proc/self/maps") as lines:
         return sum("/torch_" in line or " 00:00 0 " in line for line in lines)

@@ -57,6 +57,8 @@ def one(case: Any, name: str, pes: int) -> tuple[str, str]:
     """Run a test on ``pes`` processes. Return what came of it, and the output."""
     fork = multiprocessing.get_context("fork")
     os.environ["WORLD_SIZE"] = str(pes)
+    if case(name).world_size != pes:  # some classes have a number of their own
+        return "skipped", ""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TEMP_DIR"] = folder
         for each in ("barrier", "test_dir", "init_dir"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -103,8 +103,8 @@ def _runs(first: int, step: int, count: int, length: int) -> slice | Runs:
     return Runs(first, step, count, length)
 
 
-def _spaced(numbers: np.ndarray[Any, Any]) -> Indices:
-    """Increasing numbers as a slice if they are evenly spaced."""
+def spaced(numbers: np.ndarray[Any, Any]) -> Indices:
+    """Return increasing numbers as a slice if they are evenly spaced."""
     if not numbers.size:
         return slice(0, 0)
     step = int(numbers[1] - numbers[0]) if numbers.size > 1 else 1
@@ -116,7 +116,7 @@ def _spaced(numbers: np.ndarray[Any, Any]) -> Indices:
 def every(layout: Layout, pe: int) -> tuple[Indices, ...]:
     """Return the indices in the whole tensor of all elements of ``pe``."""
     cuts = zip(layout.cuts, layout.owners(pe), strict=True)
-    return tuple(_spaced(cut.indices(owner)) for cut, owner in cuts)
+    return tuple(spaced(cut.indices(owner)) for cut, owner in cuts)
 
 
 def bits(array: torch.Tensor) -> torch.Tensor:
@@ -145,6 +145,24 @@ def give(array: torch.Tensor, places: tuple[Indices, ...], values: torch.Tensor)
     else:
         at = [lists.get(dim, torch.arange(extent, device=array.device)) for dim, extent in enumerate(source.shape)]
         room[torch.meshgrid(*at, indexing="ij")] = source.to(array.device)
+
+
+def put_runs(
+    array: torch.Tensor, places: tuple[Indices, ...], values: torch.Tensor, put: Callable[..., object]
+) -> None:
+    """Call put(to, of) for each run of ``values`` in a row, whose places are in ``array``, a symmetric one."""
+    numbers = [torch.arange(extent)[_at(each)].tolist() for extent, each in zip(array.shape, places, strict=True)]
+    *outer, last = numbers
+    ends = [i + 1 for i in range(len(last)) if i + 1 == len(last) or last[i + 1] != last[i] + 1]
+    flat = values.contiguous().view(-1, len(last))
+    for row, place in enumerate(itertools.product(*outer)):
+        for begin, end in zip([0, *ends], ends, strict=False):
+            put(array[place][last[begin] : last[begin] + end - begin], flat[row, begin:end])
+
+
+def _at(each: Indices) -> slice | torch.Tensor:
+    assert not isinstance(each, Runs)
+    return each
 
 
 def _view(array: torch.Tensor, places: tuple[Indices, ...]) -> torch.Tensor:

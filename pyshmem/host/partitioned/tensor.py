@@ -17,8 +17,9 @@ from pyshmem.host.arrays import shape_of
 from pyshmem.host.partitioned import files
 from pyshmem.host.partitioned.copies import by_kernel, by_runs
 from pyshmem.host.partitioned.layout import Layout
-from pyshmem.host.partitioned.moves import every, give, moves_from, moves_to, take
+from pyshmem.host.partitioned.moves import every, give, moves_from, moves_to, put_runs, take
 from pyshmem.host.partitioned.placements import as_dtensor, described, is_device_mesh, require_members
+from pyshmem.host.partitioned.slices import Selection
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
@@ -67,6 +68,41 @@ class PartitionedTensor:
 
         member("partition", self.team)
         return describe_partition(self, self._shard)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        """Return a copy of these elements in private memory, each from its owner: ``a[3, 10:20]``.
+
+        index: ints, slices with steps of 1 or more, and ``...``.
+        Order: local, as get: what peers have written before a barrier or signal is read.
+        Errors: ArgumentError, OutOfRangeError.
+        """
+        group, wanted = member("slice", self.team), Selection(index, self.shape)
+        result = torch.empty(wanted.shape, dtype=self.dtype, device=self._shard.device)
+        for pe, own, there in wanted.pieces(self.layout, group.me, copies=False):
+            part = ptr(self._shard, group._world_pe("slice", pe))
+            if part is None:  # on another node
+                part = torch.empty_like(self._shard)
+                get(part, self._shard, group._world_pe("slice", pe))
+            give(result, there, take(part, own))
+        return result.view(wanted.result)
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        """Write ``value``, a tensor or a number that is expanded to the shape, to the owners of these elements.
+
+        index: as for reading. All copies of a part are written.
+        Order: local, as put: complete after a barrier or quiet.
+        Errors: ArgumentError, OutOfRangeError, those of torch for a value that does not fit.
+        """
+        group, wanted = member("slice", self.team), Selection(index, self.shape)
+        values = torch.as_tensor(value, dtype=self.dtype, device=self._shard.device).expand(wanted.result)
+        values = values.contiguous().view(wanted.shape)
+        for pe, own, there in wanted.pieces(self.layout, group.me, copies=True):
+            world_pe, some = group._world_pe("slice", pe), take(values, there)
+            part = ptr(self._shard, world_pe)
+            if part is not None:
+                give(part, own, some)
+            else:
+                put_runs(self._shard, own, some, lambda to, of, pe=world_pe: put(to, of, pe))
 
     def scatter(self, source: Any = None, root: int = 0) -> None:
         """Distribute ``source`` of PE ``root`` of the team: each PE gets its part.
