@@ -14,6 +14,7 @@ from benchmarks.in_job import EVENTS, GRAPH, ISSUE, Case
 from benchmarks.operations import torch_products
 from benchmarks.operations.together import Together
 from pyshmem import ops
+from pyshmem.ops.gemm.graphs import ENQUEUED
 from pyshmem.ops.gemm.operators import REFERENCES
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.runtime._native import launch_graph
@@ -125,12 +126,12 @@ class Operations(Together):
     def _launch(self, problem: Problem, step: Step, **more: str) -> Case | str:
         """The driver's launch of the graph that a call replays."""
         plan = ops.plan(problem.operator, problem.a, problem.b, **more)
-        for _ in range(3):  # the third one replays
+        for _ in range(ENQUEUED + 1):
             step()
         graphs = (
             []
             if self.accelerator.interpreted
-            else [each for each in plan.steps(problem.a, problem.b)._graphs.values() if each]
+            else [each for each in plan.steps(problem.a, problem.b)._graphs.values() if isinstance(each, tuple)]
         )
         if not graphs:
             return "a call replays no graph here"

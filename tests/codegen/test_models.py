@@ -34,7 +34,7 @@ def compiled(kernel, target, dtype, threads, more=None, n_pes=2, num_stages=3, *
     values |= {"ctx": context(target, 0, n_pes), "epochs": array(torch.int64), "BLOCK": HIDDEN, "FAN": False}
     values |= {"EARLY": target == "nvidia", "STAGES": 2 if target == "nvidia" else 1, "hidden": HIDDEN} | constants
     rows = norm_kernels.Rows(*[array(dtype)] * 3, values["out"], array(dtype), array(torch.float32))
-    values = {"shape": norm_kernels.Shape(encoded(7), values["hidden"], 1e-6), "rows": rows} | values
+    values = {"shape": norm_kernels.Shape(encoded(7), encoded(8), values["hidden"], 1e-6), "rows": rows} | values
     args = [values[name] for name in kernel.arg_names]
     chosen = {"num_warps": threads // TARGETS[target].warp_size, "num_stages": num_stages} | (more or {})
     source, options = specialise(kernel, target, args, **chosen)

@@ -164,6 +164,25 @@ def test_plans_are_enqueued_where_graphs_lose_edges(heap, monkeypatch):
     assert graphs.keeps_edges(heap.driver)
 
 
+def test_a_plan_is_captured_behind_some_calls_with_the_same_addresses(heap, monkeypatch):
+    """A capture takes as long as they do, and callers whose sizes change meet some addresses only a few times."""
+    monkeypatch.setitem(graphs.KEEPS_EDGES, "hip", heap.driver.version)
+    made, captured, launched = [], [], []
+    monkeypatch.setattr(graphs.Replayed, "_captured", lambda _, array: captured.append(array) or (None, len(captured)))
+    monkeypatch.setattr(graphs, "_capturing", lambda: False)
+    monkeypatch.setattr(graphs, "graph_launcher", lambda: None)
+    monkeypatch.setattr(graphs, "launch_graph", lambda launcher, graph, stream: launched.append(graph) and 0)
+    replayed = graphs.Replayed(lambda array: made.append(array))
+    arrays = [word() for _ in range(2)]
+    for call in range(graphs.ENQUEUED):
+        for array in arrays:
+            replayed(array)
+        assert len(made) == 2 * call + 2 and not captured
+    for array in arrays * 2:
+        replayed(array)
+    assert len(made) == 2 * graphs.ENQUEUED and len(captured) == 2 and launched == [1, 2, 1, 2]
+
+
 @pytest.mark.parametrize(("hip", "given", "wanted"), [("7.2", None, "8"), ("7.2", "4", "4"), (None, None, None)])
 def test_hip_is_told_of_more_queues_before_it_starts_unless_the_user_did(hip, given, wanted, monkeypatch):
     seen = []

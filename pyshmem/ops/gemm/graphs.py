@@ -1,4 +1,4 @@
-"""Replays of calls that enqueue many operations: after two calls with the same arrays, a call is one graph launch."""
+"""Replays of calls that enqueue many operations: after some calls with the same arrays, a call is one graph launch."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _capturing = torch._C._cuda_isCurrentStreamCapturing  # torch.cuda's function ta
 # graphs have no priority there. docs/amd.md has the versions
 KEEPS_EDGES: dict[str, int | None] = {"cuda": 0, "hip": None}
 MOST_GRAPHS = 8  # of a plan; each serves one set of addresses
+# calls with the same addresses that come before a capture, which takes as long as they do: callers whose sizes change
+# meet some sizes and addresses only a few times
+ENQUEUED = 4
 
 
 def keeps_edges(driver: Driver) -> bool:
@@ -28,7 +31,7 @@ def keeps_edges(driver: Driver) -> bool:
 
 
 class Replayed:
-    """``step(*arrays)`` as a graph. The first call with some addresses enqueues it, the second captures it.
+    """``step(*arrays)`` as a graph. The first calls with some addresses enqueue it, the one behind them captures it.
 
     While the current stream captures a graph itself, in CPU memory, and with a driver whose graphs lose edges, the step is
     enqueued.
@@ -36,7 +39,7 @@ class Replayed:
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step = step
-        # torch's graph, and the driver's handle of it
+        # how many calls have enqueued it, then torch's graph and the driver's handle of it
         self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
         self._heap = default()
         self._enqueues = not self._heap.streams or not keeps_edges(self._heap.driver)
@@ -46,12 +49,12 @@ class Replayed:
             self._step(*arrays)
             return
         key = tuple([each.data_ptr() for each in arrays])
-        found = self._graphs.get(key)
-        if found is None:
-            if key not in self._graphs:
-                if len(self._graphs) >= MOST_GRAPHS:
+        found = self._graphs.get(key, 0)
+        if isinstance(found, int):
+            if found < ENQUEUED:
+                if not found and len(self._graphs) >= MOST_GRAPHS:
                     self._graphs.popitem(last=False)
-                self._graphs[key] = None
+                self._graphs[key] = found + 1
                 self._step(*arrays)
                 return
             found = self._graphs[key] = self._captured(*arrays)

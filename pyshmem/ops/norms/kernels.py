@@ -23,9 +23,13 @@ AT_ONCE = tl.constexpr(4)  # PEs whose rows are loaded at once
 
 
 class Shape(NamedTuple):
-    """tokens: the rows of x on a PE, or those to normalise; encoded.  hidden: the elements of a row."""
+    """tokens: the rows of x on a PE, or those to normalise; room: those that slots have room for; both encoded.
+
+    hidden: the elements of a row.
+    """
 
     tokens: Any
+    room: Any
     hidden: Any
     eps: Any
 
@@ -94,23 +98,24 @@ def normalise_rows(shape, rows, BLOCK: tl.constexpr):
 def push_rows(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY: tl.constexpr):
     """Push this PE's rows into its slots on all peers, a flag behind each, and make all rows as they arrive.
 
-    slots: (2, PEs, tokens, hidden), one half for each parity.  flags: (PEs, tokens).  epochs: one for each program.
-    No PE ends a call before all PEs have begun it, so the slots of the call before the last one are free.
+    slots: (2, PEs, room, hidden), one half for each parity.  flags: (PEs, room).  epochs: one for each program.
+    No PE ends a call before all PEs have begun it, so the slots of the call before the last one are free, though calls have
+    other numbers of tokens: slots, flags and programs are those of the room.
     """
     if EARLY:
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    tokens, hidden = decoded(shape.tokens), shape.hidden
+    tokens, room, hidden = decoded(shape.tokens), decoded(shape.room), shape.hidden
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
     epoch = tl.load(epochs + tl.program_id(0)) + 1
-    here = slots + (epoch & 1) * n * tokens * hidden
+    here = slots + (epoch & 1) * n * room * hidden
     gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     program, programs = tl.program_id(0), tl.num_programs(0)
     for row in range(program, tokens + programs, programs):
         if row < tokens:
             values = tl.load(rows.x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
-            there = here + tl.cast(me * tokens + row, tl.int64) * hidden + lane
+            there = here + tl.cast(me * room + row, tl.int64) * hidden + lane
             for i in range(1, n):
                 dev.store(ctx, there, values, (me + i) % n, inside)
         made_row = row - programs  # while this one is on its way: its flag waits for the end of its stores
@@ -118,25 +123,25 @@ def push_rows(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY
             places = tl.cast(made_row, tl.int64) * hidden + lane
             before = tl.load(rows.residual + places, mask=inside, other=0.0)
             for i in range(1, n):
-                dev.signal_wait_until(ctx, flags + (me + i) % n * tokens + made_row, dev.CMP_GE, epoch)
+                dev.signal_wait_until(ctx, flags + (me + i) % n * room + made_row, dev.CMP_GE, epoch)
             own = tl.load(rows.x + places, mask=inside, other=0.0)
-            total = row_of_slots(ctx, own, here + places, tokens, hidden, inside)
+            total = row_of_slots(ctx, own, here + places, room, hidden, inside)
             kept, made, scale = normalised(total, before, gains, shape, rows)
             store_row(rows, made_row, places, inside, kept, made, scale)
         if row < tokens:
-            protocol.tell_peers(ctx, flags + me * tokens + row, epoch)
+            protocol.tell_peers(ctx, flags + me * room + row, epoch)
     arch.join(ctx)  # all threads have loaded the epoch
     tl.store(epochs + program, epoch)
 
 
 @jit
-def row_of_slots(ctx, own, places, tokens, hidden, inside):
+def row_of_slots(ctx, own, places, room, hidden, inside):
     """Return the sum of this PE's ``own`` row and of those in slots, in the order of PEs.
 
     In a small team all loads are in flight at once.
     """
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    pitch = tl.cast(tokens, tl.int64) * hidden
+    pitch = tl.cast(room, tl.int64) * hidden
     total = tl.zeros(own.shape, tl.float32)
     if ctx.members <= AT_ONCE:
         for pe in tl.static_range(ctx.members):
@@ -155,8 +160,8 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
     """Push each row of x to the PE in whose share it is, a flag behind it, and make the rows of this PE's share.
 
     FAN: normalised rows, which then are those of all shares, go to all PEs, with flags again; else to this PE alone.
-    slots: (2, PEs, most, hidden), most being the largest share, one half for each parity.  flags: (2, PEs, most), of rows
-    and of normalised ones.  epochs: one for each program.
+    slots: (2, PEs, most, hidden), most being the largest share of the room, one half for each parity.  epochs: one for each
+    program.  flags: (2, PEs, most), of rows and of normalised ones.
     Shares that lack the last row get its flags, too. So no PE ends a call before all PEs have begun it: what is in the slots
     of the call before the last one, and in out, has been read.
     """
@@ -164,18 +169,18 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
         gpu.follow()
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
     tokens, hidden = decoded(shape.tokens), shape.hidden
-    most = tl.cdiv(tokens, n)
+    largest, most = tl.cdiv(tokens, n), tl.cdiv(decoded(shape.room), n)
     made_flags = flags + n * most
     lane = tl.arange(0, BLOCK)
     inside = lane < hidden
     epoch = tl.load(epochs + tl.program_id(0)) + 1
     here = slots + (epoch & 1) * n * most * hidden
-    for row in range(tl.program_id(0), most, tl.num_programs(0)):
+    for row in range(tl.program_id(0), largest, tl.num_programs(0)):
         send_to_owners(ctx, here + tl.cast(me * most + row, tl.int64) * hidden, rows.x, row, tokens, hidden, BLOCK)
         protocol.tell_peers(ctx, flags + me * most + row, epoch)
     gains = tl.load(rows.weight + lane, mask=inside, other=0.0)
     first, count = share_start(tokens, me, n), share_size(tokens, me, n)
-    for row in range(tl.program_id(0), most, tl.num_programs(0)):
+    for row in range(tl.program_id(0), largest, tl.num_programs(0)):
         for i in range(1, n):
             dev.signal_wait_until(ctx, flags + (me + i) % n * most + row, dev.CMP_GE, epoch)
         if row < count:
@@ -193,7 +198,7 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
         if FAN:
             protocol.tell_peers(ctx, made_flags + me * most + row, epoch)
     if FAN:
-        for row in range(tl.program_id(0), most, tl.num_programs(0)):
+        for row in range(tl.program_id(0), largest, tl.num_programs(0)):
             for i in range(1, n):
                 dev.signal_wait_until(ctx, made_flags + (me + i) % n * most + row, dev.CMP_GE, epoch)
     arch.join(ctx)  # all threads have loaded the epoch

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import triton
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
@@ -54,16 +55,27 @@ class Problem(NamedTuple):
     given: bool
 
     @property
+    def room(self) -> int:
+        """The rows of x that symmetric memory is made for: calls with as many tokens, or fewer down to half, share it."""
+        return triton.next_power_of_2(self.tokens)
+
+    @property
+    def largest(self) -> int:
+        """The rows of the largest share of a room."""
+        return -(-self.room // self.team.size)
+
+    @property
     def results(self) -> Wanted:
         """The shape and dtype of each result."""
         found: Wanted = {"out": ((self.made, self.hidden), self.kind), "sums": ((self.kept, self.hidden), self.dtype)}
         return found | ({"scales": ((self.made,), torch.float32)} if self.kind == KIND else {})
 
     def spaces(self, names: tuple[str, ...]) -> Wanted:
-        """Return symmetric memory for these results, twice, if they are the plan's."""
+        """Return symmetric memory for these results, which have a row for each token, twice, if they are the plan's."""
         if self.given:
             return {}
-        return {f"{name} {parity}": each for parity in range(2) for name, each in self.results.items() if name in names}
+        roomy = {name: ((self.room, *shape[1:]), kind) for name, (shape, kind) in self.results.items() if name in names}
+        return {f"{name} {parity}": each for parity in range(2) for name, each in roomy.items()}
 
 
 class Plan:
@@ -78,8 +90,8 @@ class Plan:
         self._none = torch.empty(1, dtype=torch.float32, device=device())
         self._step = step(problem)
         self.space = self._step.space
-        self._results = InTurn(self._own)
         self._scaled, self._written = problem.kind == KIND, self.space.get("out 0") is not None
+        self._results = InTurn(self._own, self.space.room if self._written else None)
         self._kinds = problem.results
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
@@ -108,7 +120,8 @@ class Plan:
         found = []
         for name, (shape, kind) in self._kinds.items():
             symmetric = None if parity is None else self.space.get(f"{name} {parity}")
-            found.append(torch.empty(shape, dtype=kind, device=self._none.device) if symmetric is None else symmetric)
+            new = symmetric is None
+            found.append(torch.empty(shape, dtype=kind, device=self._none.device) if new else symmetric[: shape[0]])
         out, sums, scales = found if self._scaled else (*found, self._none)
         return out, sums, scales
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from pyshmem.kernels.bound_kernels import may_be_early
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops import protocol
 from pyshmem.ops.aligned import Aligned, are_aligned, is_aligned
-from pyshmem.ops.machine import device, machine, warps_of
+from pyshmem.ops.machine import machine, warps_of
 from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Rows, Shape
 from pyshmem.ops.norms.problem import Problem
@@ -38,14 +39,22 @@ class Step:
     each = FEW
     most = 2
     registers = 0  # the most of a thread on NVIDIA's GPUs, for rows of 16 bits; 0: as many as the compiler takes
+    numbered = False  # whether each program numbers its calls
 
     def __init__(self, problem: Problem, wanted: Wanted, rows: int) -> None:
-        """rows: that programs divide."""
+        """rows: of the room, that programs divide."""
         self.problem = problem
-        self.space = Workspace(problem.routine, problem.team, wanted)
-        self.block = triton.next_power_of_2(problem.hidden)
         self.programs = max(min(rows, self.most * machine().programs), 1)
-        self.shape = Shape(encoded(problem.tokens), problem.hidden, problem.eps)
+        if self.numbered:
+            wanted = wanted | {"epochs": ((self.programs,), torch.int64)}
+        kind = type(self).__name__, problem.room, problem.hidden, problem.dtype, problem.kind
+        self.space = Workspace(problem.routine, problem.team, wanted, (*kind, *wanted))
+        self.block = triton.next_power_of_2(problem.hidden)
+        self.shape = Shape(encoded(problem.tokens), encoded(problem.room), problem.hidden, problem.eps)
+
+    def part(self, name: str, *shape: int) -> torch.Tensor:
+        """Return the first elements of an array, in this shape."""
+        return self.space[name].view(-1)[: math.prod(shape)].view(shape)
 
     def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
         """Use ``kernel``. fixed: before the shape.  constants: after EARLY."""
@@ -66,21 +75,20 @@ class Step:
 class Words(Step):
     """Words that are their own flags go to all peers."""
 
-    most = 1
+    most, numbered = 1, True
 
     def __init__(self, problem: Problem) -> None:
         lanes = problem.hidden * problem.dtype.itemsize // 4
         width = min(triton.next_power_of_2(lanes), most_threads())
         parts = -(-lanes // width)
-        room = 2 * problem.tokens * problem.team.size * parts * width
-        cut = 1 if problem.kind.itemsize == 1 else segments_of(parts, problem.tokens)
-        super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.tokens * cut)
-        self.epochs = epochs(self.programs)
+        room = 2 * problem.room * problem.team.size * parts * width
+        cut = 1 if problem.kind.itemsize == 1 else segments_of(parts, problem.room)
+        super().__init__(problem, {"slots": ((room,), torch.int64)}, problem.room * cut)
         context = shmem.device_context(problem.team)._replace(piece=8 * parts * width)
         early = may_be_early()
         context = context if interpreter.active() else of_team(context)
         constants = {"PARTS": parts, "WIDTH": width, "CUT": cut, "EARLY": early}
-        fixed = (context, self.space["slots"], self.epochs, self.shape)
+        fixed = (context, self.space["slots"], self.space["epochs"], self.shape)
         warps = warps_of(width)
         self.kernel = Aligned(
             problem.routine, send_words, self.programs, fixed, constants, Rows, early, num_warps=warps
@@ -103,14 +111,14 @@ class Push(Step):
     """Rows go into slots on all peers, each with a flag."""
 
     registers = 64  # so that two programs of 512 threads fit
+    numbered = True
 
     def __init__(self, problem: Problem) -> None:
-        pairs = problem.team.size * problem.tokens
+        pairs = problem.team.size * problem.room
         wanted: Wanted = {"flags": ((pairs,), torch.uint64), "slots": ((2, pairs, problem.hidden), problem.dtype)}
-        super().__init__(problem, wanted, problem.tokens)
-        self.epochs = epochs(self.programs)
+        super().__init__(problem, wanted, problem.room)
         context, space = shmem.device_context(problem.team), self.space
-        self.prepare(kernels.push_rows, context, space["flags"], space["slots"], self.epochs)
+        self.prepare(kernels.push_rows, context, space["flags"], space["slots"], space["epochs"])
 
 
 class Pull(Step):
@@ -123,17 +131,17 @@ class Pull(Step):
     def __init__(self, problem: Problem) -> None:
         wanted = problem.spaces(self.written)
         if not problem.pulled:
-            wanted["x"] = ((problem.tokens, problem.hidden), problem.dtype)
+            wanted["x"] = ((problem.room, problem.hidden), problem.dtype)
         wanted["words"] = ((protocol.words_of(problem.team.size),), torch.uint64)
-        made = -(-problem.tokens // problem.team.size) if self.shared else problem.tokens
-        super().__init__(problem, wanted, made)
+        super().__init__(problem, wanted, problem.largest if self.shared else problem.room)
+        self.copied = None if problem.pulled else self.part("x", problem.tokens, problem.hidden)
         context = shmem.device_context(problem.team)
         stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.fan else 1
         constants = {"SHARED": self.shared, "FAN": self.fan, "STAGES": stages}
         self.prepare(kernels.pull_rows, context, self.space["words"], **constants)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
-        self.kernel(x if self.problem.pulled else self.space["x"].copy_(x), *more)
+        self.kernel(x if self.copied is None else self.copied.copy_(x), *more)
 
 
 class BulkSynchronous(Step):
@@ -142,12 +150,12 @@ class BulkSynchronous(Step):
     each, most = MANY, 4
 
     def __init__(self, problem: Problem) -> None:
-        shape = (problem.tokens, problem.hidden)
-        super().__init__(problem, {"total": (shape, problem.dtype)}, problem.tokens)
+        super().__init__(problem, {"total": ((problem.room, problem.hidden), problem.dtype)}, problem.room)
+        self.total = self.part("total", problem.tokens, problem.hidden)
         self.kernel = normaliser(self, problem.tokens)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
-        total = self.space["total"]
+        total = self.total
         if not self.problem.pulled:
             total.copy_(x)
         shmem.reduce_on_stream(total, x if self.problem.pulled else total, "sum", team=self.problem.team)
@@ -196,8 +204,3 @@ def segments_of(parts: int, rows: int) -> int:
 def most_threads() -> int:
     """Return the most threads of a program of "words"."""
     return INTERPRETED_THREADS if interpreter.active() else WORDS_THREADS
-
-
-def epochs(programs: int) -> torch.Tensor:
-    """Return the epochs of the programs of a kernel."""
-    return torch.zeros(programs, dtype=torch.int64, device=device())

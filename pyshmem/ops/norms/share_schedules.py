@@ -7,33 +7,27 @@ import torch
 import pyshmem as shmem
 from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.problem import Problem
-from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, epochs, normaliser
+from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, normaliser
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.ops.workspace import Wanted
 
 WRITTEN = ("out", "scales")  # results that peers write, where all PEs get the normalised rows
 
 
-def largest(problem: Problem) -> int:
-    """Return the rows of the largest share."""
-    return -(-problem.tokens // problem.team.size)
-
-
 class PushShares(Step):
     """Rows go into slots on the PEs that have them in their shares, each with a flag."""
 
     fan = False  # FAN of the kernel
+    numbered = True
 
     def __init__(self, problem: Problem) -> None:
-        most = largest(problem)
-        pairs = problem.team.size * most
+        pairs = problem.team.size * problem.largest
         wanted = problem.spaces(WRITTEN if self.fan else ())
         wanted["flags"] = ((2 * pairs,), torch.uint64)
         wanted["slots"] = ((2, pairs, problem.hidden), problem.dtype)
-        super().__init__(problem, wanted, most)
-        self.epochs = epochs(self.programs)
+        super().__init__(problem, wanted, problem.largest)
         context, space = shmem.device_context(problem.team), self.space
-        self.prepare(kernels.push_shares, context, space["flags"], space["slots"], self.epochs, FAN=self.fan)
+        self.prepare(kernels.push_shares, context, space["flags"], space["slots"], space["epochs"], FAN=self.fan)
 
 
 class PushAndGather(PushShares):
@@ -63,24 +57,29 @@ class BulkShares(Step):
     fan = False
 
     def __init__(self, problem: Problem) -> None:
-        self.rows, n = largest(problem), problem.team.size
-        self.copied = not (problem.pulled and problem.tokens == n * self.rows)
-        whole, share = (n, self.rows, problem.hidden), (self.rows, problem.hidden)
-        wanted: Wanted = {"total": (share, problem.dtype)}
-        if self.copied:
-            wanted["x"] = (whole, problem.dtype)
-        if self.fan:
-            bits = torch.uint8 if problem.results["out"][1].itemsize == 1 else problem.kind
-            wanted |= {"made": (share, bits), "every made": (whole, bits)}
-            wanted |= {"scales": ((self.rows,), torch.float32), "every scales": ((n, self.rows), torch.float32)}
-        super().__init__(problem, wanted, self.rows)
+        rows = -(-problem.tokens // problem.team.size)
+        self.copied = not (problem.pulled and problem.tokens == rows * problem.team.size)
+        super().__init__(problem, self._wanted(problem, problem.largest), problem.largest)
+        self.arrays = {name: self.part(name, *shape) for name, (shape, _) in self._wanted(problem, rows).items()}
         self.kernel = normaliser(self, problem.kept)
+
+    def _wanted(self, problem: Problem, rows: int) -> Wanted:
+        """Return the arrays for shares of ``rows``."""
+        whole, share = (problem.team.size, rows, problem.hidden), (rows, problem.hidden)
+        found: Wanted = {"total": (share, problem.dtype)}
+        if self.copied:
+            found["x"] = (whole, problem.dtype)
+        if self.fan:
+            bits = torch.uint8 if problem.kind.itemsize == 1 else problem.kind
+            found |= {"made": (share, bits), "every made": (whole, bits)}
+            found |= {"scales": (share[:1], torch.float32), "every scales": (whole[:2], torch.float32)}
+        return found
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
         scales: torch.Tensor,
     ) -> None:  # fmt: skip
-        problem, space = self.problem, self.space
+        problem, space = self.problem, self.arrays
         source = space["x"] if self.copied else x
         if self.copied:
             for block, (first, count) in zip(source, self._shares(), strict=True):

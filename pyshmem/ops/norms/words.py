@@ -21,14 +21,14 @@ def send_words(
 
     A row is PARTS times WIDTH lanes of 4 bytes: two elements of 16 bits, or one of 32. A thread has one lane of each part.
     CUT: the segments of a row, of PARTS / CUT parts, 1 for results of 8 bits. A program sends and stores one, and adds all.
-    slots: words of 8 bytes, (2, tokens, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
+    slots: words of 8 bytes, (2, room, PEs, PARTS * WIDTH); ctx.piece is the bytes from one PE's words to the next one's.
     """
     element: tl.constexpr = rows.x.dtype.element_ty
     if EARLY:
         gpu.follow()
     tokens, hidden = decoded(shape.tokens), shape.hidden
     epoch = tl.load(epochs + tl.program_id(0)) + 1
-    here = slots.to(tl.int64) + (epoch & 1) * tokens * dev.n_pes(ctx) * ctx.piece
+    here = slots.to(tl.int64) + (epoch & 1) * decoded(shape.room) * dev.n_pes(ctx) * ctx.piece
     for item in range(tl.program_id(0), tokens * CUT, tl.num_programs(0)):
         row, first_lane = item // CUT, item % CUT * (PARTS // CUT * WIDTH)
         mine = here + (row * dev.n_pes(ctx) + dev.my_pe(ctx)) * ctx.piece
