@@ -15,6 +15,9 @@ from pyshmem.runtime._native import launch_prepared
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, refuse_launch, words_of
 from pyshmem.runtime.heap import heaps
 
+# what finds the variants of a kernel, without the compiler if one like it has been found before
+_kept = cache(CachedKernel)
+
 
 class Bound(NamedTuple):
     """A compiled kernel on a grid. _native.launch_pair reads the first three fields.
@@ -86,7 +89,7 @@ class Prepared:
                 *fixed, *_bundled(bundle, given), *constants.values()
             )
             return
-        loaded = _compiled(kernel).find(*fixed, *arguments, *constants.values(), **options)
+        loaded = _kept(kernel).find(*fixed, *arguments, *constants.values(), **options)
         self.compiled = loaded.compiled
         self.plainly = lambda stream, *given: loaded(
             counts, stream, (*fixed, *_bundled(bundle, given), *constants.values())
@@ -108,19 +111,6 @@ class Prepared:
         code = launch_prepared(bound.prepared, heaps["cuda"].near.use_stream(), *addresses, *bound.last)
         if code:
             require_launched("ops", code)
-
-
-@cache
-def _kept(kernel: Any) -> CachedKernel:
-    return CachedKernel(kernel)
-
-
-def _compiled(kernel: Any) -> CachedKernel:
-    """Return what finds the variants of a kernel, without the compiler if one like it has been found before.
-
-    On AMD GPUs Triton tells tensors apart by their sizes too, so that each Prepared asks the compiler there.
-    """
-    return CachedKernel(kernel) if torch.version.hip else _kept(kernel)
 
 
 def _bundled(bundle: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn
 
-import torch
 from triton import knobs
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
@@ -59,9 +58,9 @@ def prepare(
 def start(kernel: Any, grid: Any, values: tuple[Any, ...], options: dict[str, Any]) -> Any:
     """Start ``kernel`` on this PE alone, as Triton's own launch does, in less of the host's time, above all for tuples.
 
-    Hooks of profilers, and AMD GPUs, for which Triton tells tensors apart by their sizes too, get Triton's own.
+    Hooks of profilers get Triton's own.
     """
-    if interpreter.active() or torch.version.hip or knobs.runtime.launch_enter_hook.calls:
+    if interpreter.active() or knobs.runtime.launch_enter_hook.calls:
         return kernel.run(*values, grid=grid, warmup=False, **options)
     bound, choices = _bind(kernel, values, options, None)
     counts = grid(dict(zip(kernel.arg_names, bound, strict=True))) if callable(grid) else grid

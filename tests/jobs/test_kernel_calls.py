@@ -114,6 +114,21 @@ def test_tensors_are_told_apart_by_type_and_alignment(driver, kernel):
     assert len(compiled) == 4  # aligned, not aligned, two more types
 
 
+def test_tensors_of_more_than_2_gib_are_told_apart_for_amd_gpus_also_in_a_partition(driver, kernel, monkeypatch):
+    """For these GPUs Triton compiles accesses with offsets of 32 bits to smaller ones."""
+    call, compiled = kernel(POINTER, (POINTER, INTEGER))
+    small, large = (torch.empty(nbytes, dtype=torch.uint8, device="meta") for nbytes in ((1 << 31) - 1, 1 << 31))
+    assert launch._sizes((small, (large, 3))) == ()
+    monkeypatch.setattr(launch, "_BY_SIZE", True)
+    assert launch._sizes((small, 4, (large, 3, (1, small)))) == (True, False, True)
+    x = torch.zeros(16)
+    for sizes in ((True, True), (True, False), (True, True)):
+        monkeypatch.setattr(launch, "_sizes", lambda args, sizes=sizes: sizes)
+        call.compile(x, (x, 3))
+        call((1,), x, (x, 3))
+    assert len(compiled) == len(call.known) == 2
+
+
 def test_options_and_devices_are_told_apart(driver, kernel, monkeypatch):
     call, compiled = kernel(INTEGER)
     for warps in (4, 8, 4):

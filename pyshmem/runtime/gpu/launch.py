@@ -7,7 +7,7 @@ Triton launches interpreted kernels.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from threading import Thread
 from typing import Any, NamedTuple, NoReturn
@@ -21,6 +21,7 @@ from pyshmem.runtime.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
+_BY_SIZE = bool(torch.version.hip)
 _CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
 _MOST_WORDS = 128  # MOST_WORDS of _launch.h
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
@@ -83,7 +84,8 @@ class CachedKernel:
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         device = _current_device()
         stream = current_stream(device)
-        key = call_kernel(views, self.known, (device, *options.values()), self.constants, grid, stream, args)
+        chosen = (device, *options.values(), *_sizes(args))
+        key = call_kernel(views, self.known, chosen, self.constants, grid, stream, args)
         if key == 0:
             return
         found = self.find(*args, **options)
@@ -95,12 +97,13 @@ class CachedKernel:
 
     def compile(self, *args: Any, **options: Any) -> None:
         """Compile the kernel for these arguments, unless a call with arguments of their kind has launched it before."""
-        if call_kernel(views, self.known, (_current_device(), *options.values()), self.constants, None, 0, args) != 0:
+        chosen = (_current_device(), *options.values(), *_sizes(args))
+        if call_kernel(views, self.known, chosen, self.constants, None, 0, args) != 0:
             self.find(*args, **options)
 
     def find(self, *args: Any, **options: Any) -> Loaded:
         """Return the kernel for these arguments. Compiles it for the first call; does not access tensors."""
-        key = kernel_key(views, (_current_device(), *options.items()), self.constants, args)
+        key = kernel_key(views, (_current_device(), *options.items(), *_sizes(args)), self.constants, args)
         found = self.compiled.get(key)
         if found is None:
             found = self.compiled[key] = self._compile(args, options)
@@ -114,6 +117,19 @@ class CachedKernel:
         threads = metadata.num_warps * metadata.target.warp_size
         scratch = getattr(metadata, "global_scratch_size", 0)
         return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args), scratch)
+
+
+def _sizes(args: tuple[Any, ...]) -> tuple[bool, ...]:
+    """Which tensors are of storages of at most 2 GiB: for AMD GPUs Triton compiles them to accesses of 32-bit offsets."""
+    return tuple(_small(args)) if _BY_SIZE else ()
+
+
+def _small(args: Iterable[Any]) -> Iterator[bool]:
+    for each in args:
+        if isinstance(each, tuple):
+            yield from _small(each)
+        elif isinstance(each, torch.Tensor):
+            yield each.untyped_storage().nbytes() < 1 << 31
 
 
 @cache
