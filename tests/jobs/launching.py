@@ -75,9 +75,12 @@ class Job:
         assert not missing, f"no {missing}; status {self.process.poll()}: {self.errors}"
 
     def processes(self):
-        """All of the job, pyshmemrun itself excepted: those that have its directory in their environment."""
+        """All of the job, pyshmemrun itself excepted: those that have its directory in their environment, and those
+        that are in its folder, since a forked program (jobs.warm) has another environment to the system.
+        """
         mark = f"PYSHMEM_JOB_DIR={self.temporary}".encode()
-        return [int(path.parent.name) for path in pathlib.Path("/proc").glob("[0-9]*/environ") if mark in read(path)]
+        found = [path for path in pathlib.Path("/proc").glob("[0-9]*") if path.name != str(self.process.pid)]
+        return [int(path.name) for path in found if mark in read(path / "environ") or is_in(path / "cwd", self.folder)]
 
     def segments(self):
         """What the PEs have noted as mapped from /dev/shm and still is there."""
@@ -96,6 +99,13 @@ def read(path):
         return path.read_bytes()
     except OSError:
         return b""  # ended by now
+
+
+def is_in(link, folder):
+    try:
+        return link.samefile(folder)
+    except OSError:
+        return False  # ended by now
 
 
 def childless():

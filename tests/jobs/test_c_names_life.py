@@ -5,8 +5,9 @@ import re
 import time
 
 import pytest
-from jobs import mpiexec, python
+from jobs import mpiexec, python, warm
 from launching import END, NOTHING, PYSHMEMRUN
+from surroundings import until
 
 PES = pathlib.Path(__file__).resolve().parents[1] / "pes"
 
@@ -173,9 +174,9 @@ while me == 4:
     pass
 note("lived-on")
 """)
-    job = start(*PYSHMEMRUN, "-n", 5, prog)
+    job = start(*PYSHMEMRUN, "-n", 5, *warm(), prog)
     assert job.wait() == status % 256, job.errors
     assert time.time() - float((job.folder / "ends").read_text()) < END
     assert "last words" in job.output and not (job.folder / "lived-on").exists()
     assert not re.search("Traceback", job.errors), job.errors
-    assert job.left() == NOTHING
+    assert until(lambda: job.left() == NOTHING, END), job.left()

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from jobs import mpiexec
+from jobs import mpiexec, warm
 from launching import PYSHMEMRUN
 from surroundings import until
 
@@ -344,7 +344,7 @@ def test_dump_after_does_not_kill_a_pe_at_the_end_of_its_program(start, program)
     """The first time after which PE 1 is there: a machine may be slow."""
     prog = program(HEAD + "if me == 0:\n    wait_for('enough')\n    print('unharmed')\n")
     for seconds in (1, 5, 25):
-        job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", seconds, prog, env=ASKED)
+        job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", seconds, *warm(), prog, env=ASKED)
         assert until(lambda job=job: re.search("^(PE 1 is|.*PE 1 has come)", job.errors, re.MULTILINE)), job.errors
         if "PE 1 has come to the end of its program" in job.errors:
             break
@@ -388,7 +388,7 @@ def answers(job, *wanted):
 
 
 def test_a_dump_says_where_each_pe_is_and_what_it_waits_for_and_the_job_runs_on(start, program):
-    job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, program(DUMPS), env=ASKED)
+    job = start(*PYSHMEMRUN, "-n", 4, "--dump-after", 1, *warm(), program(DUMPS), env=ASKED)
     answers(
         job,
         r"PE 0 is in barrier_all at prog.py:\d+: no call yet from PEs 1, 2 and 3 of TEAM_WORLD",
@@ -421,7 +421,7 @@ wait[(1,)](shmem.device_context(), words, signals)
 
 
 def test_a_dump_of_a_wait_in_an_interpreted_kernel_names_the_word_and_what_it_holds(start, program):
-    job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", 1, program(KERNELS), env=ASKED)
+    job = start(*PYSHMEMRUN, "-n", 3, "--dump-after", 1, *warm(), program(KERNELS), env=ASKED)
     answers(
         job,
         r"PE 0 is in wait_until at prog.py:\d+: ivar = int64 at heap offset 16, now -5, cmp = '==', value = 7",
@@ -445,8 +445,8 @@ shmem.barrier_all()
 def test_a_time_out_of_the_job_says_where_its_pes_are(start, program):
     """The first time after which they are there: a machine may be slow."""
     wanted = ("PE 0 is in barrier_all at ", "no call yet from PE 1 of TEAM_WORLD", "PE 1 is in wait_until at ")
-    for seconds in (4, 15, 45):
-        job = start(*PYSHMEMRUN, "-n", 2, "--timeout", seconds, program(FORGOTTEN))
+    for seconds in (2, 8, 45):
+        job = start(*PYSHMEMRUN, "-n", 2, "--timeout", seconds, *warm(), program(FORGOTTEN))
         assert job.wait() == 124
         if all(words in job.errors for words in wanted):
             break
@@ -464,7 +464,7 @@ def test_dump_after_leaves_programs_alone_that_do_not_listen(start, idle_launche
 
 def test_a_signal_that_is_named_prints_a_dump_more_than_once(start, program):
     prog = program("import pyshmem as shmem\nshmem.init(heap_size='1m')\nnote('ready')\nwait_for('enough')")
-    job = start(*PYSHMEMRUN, "-n", 1, prog, env={"PYSHMEM_DUMP": "usr2"})
+    job = start(*PYSHMEMRUN, "-n", 1, *warm(), prog, env={"PYSHMEM_DUMP": "usr2"})
     job.reach("ready")
     for turn in (1, 2):
         job.process.send_signal(12)

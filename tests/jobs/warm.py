@@ -15,7 +15,9 @@ import sys
 from contextlib import suppress
 
 HIGH = 512  # above the numbers of all files of a program
-FORWARDED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGABRT)
+FORWARDED = (
+    signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGABRT, signal.SIGRTMAX,
+)  # fmt: skip
 
 
 def follow(path, arguments):
