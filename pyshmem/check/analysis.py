@@ -42,7 +42,7 @@ class Analysis:
         self.held: dict[tuple[int, int], int] = {}
         self.programs: dict[int, list[Agent]] = defaultdict(list)
         self.waiting: dict[Agent, tuple[int, str, Any]] = {}  # the line, the call, the words
-        self.fetching: dict[tuple[int, int], Op] = {}  # by PE and time of the start
+        self.fetching: dict[tuple[int, ...], Op] = {}  # by PE, time of the start, and word
         self.meeting: dict[tuple[Agent, Any], tuple[int, str, int]] = {}  # by team: the turn, the way, the root
         self.blocks: dict[int, Blocks] = defaultdict(Blocks)
 
@@ -67,7 +67,7 @@ class Analysis:
                 sites[record[2]] = self.findings.site(record[3], record[4], record[5])
             elif kind in ("wait", "fetched"):
                 words.update((pe, row[0]) for row in record[3])
-            elif kind == "amo" and record[10]:
+            elif kind == "amo" and record[10] and record[10][1] is not None:
                 words.add((record[5], record[6]))
         if pe >= 0:
             self.watched.add(words)
@@ -190,7 +190,7 @@ class Analysis:
             op.message = agent.release(target, ctx)
             self._touch(op, agent, target, (start, start + size), agent.to(ctx, target))
             self._change(op, target, (start, start + size), operator, operand)
-        self.fetching[pe, time] = op
+        self.fetching[pe, time, target, start] = op
 
     def _signal(self, event: tuple[Any, ...]) -> None:
         """signal_set or signal_add in a kernel: a release of what the program has stored here and on the signal's PE."""
@@ -199,9 +199,14 @@ class Analysis:
         op = self._remote(agent, ATOMIC, site, name, 0, target, [(start, start + 8)], (operator, value))
         op.message = agent.release(target, unfenced=True)
 
+    def _words(self, event: tuple[Any, ...]) -> None:
+        """A kernel stores words that others wait for, each with its data."""
+        _, _, pe, site, name, target, spans = event
+        self._remote(self.now[pe], ATOMIC, site, name, 0, target, [tuple(span) for span in spans], ("set", None))
+
     def _amo_end(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, began, target, start, operator, operand, old, condition = event
-        agent, op = self.now[pe], self.fetching.pop((pe, began))
+        agent, op = self.now[pe], self.fetching.pop((pe, began, target, start))
         word = self.words.get((target, start))
         if word is None or old is None:
             return

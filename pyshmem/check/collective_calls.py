@@ -34,6 +34,25 @@ def barrier(name: str, call: Call) -> Call:
     return recorded
 
 
+def met(name: str, call: Call) -> Call:
+    """Meeting.sync, where no recorded call makes it: shmem.launch has one, after all that it has prepared."""
+
+    @wraps(call)
+    def recorded(self: Any, routine: str, *given: Any) -> None:
+        if recorder.idle:
+            call(self, routine, *given)
+        else:
+            stride = self.pes[-1] - self.pes[-2] if self.size > 1 else 1
+            whole(
+                "sync",
+                routine,
+                partial(call, self, routine, *given),
+                (self.pes[0], stride, self.size, self.area_index, name),
+            )
+
+    return recorded
+
+
 def key_of(team: Any) -> tuple[int, ...]:
     return team_key(team) if getattr(team, "size", 0) else team_key(None)
 

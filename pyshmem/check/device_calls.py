@@ -216,20 +216,24 @@ def _meeting(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(*arguments, **options)
         given = signature.bind(*arguments, **options).arguments
-        ctx = given["ctx"]
-        start, step, n_pes = (int(decoded(number(each))) for each in (ctx.start, ctx.step, ctx.n_pes))
-        key: tuple[Any, ...] = (start, step, n_pes)
-        if name not in _BARRIERS:
-            key = *key, _program()
         root = world(given, "root") if "root" in given else -1
         way = "root" if root >= 0 else "barrier" if name.startswith("barrier") else "sync"
-        called = name if name in _BARRIERS else f"dev.{name}"
-        time = now()
-        found = hidden(call, *arguments, **options)
-        recorder.write(time, "met", key, called, (), way, root, [], now(), [])
-        return found
+        return meet(given["ctx"], name, way, partial(call, *arguments, **options), root)
 
     return recorded
+
+
+def meet(ctx: Any, name: str, way: str, call: Call, root: int = -1) -> Any:
+    """Make a call that all members of ctx's team make."""
+    start, step, n_pes = (int(decoded(number(each))) for each in (ctx.start, ctx.step, ctx.n_pes))
+    key: tuple[Any, ...] = (start, step, n_pes)
+    if name not in _BARRIERS:
+        key = *key, _program()
+    called = name if name in _BARRIERS else f"dev.{name}"
+    time = now()
+    found = hidden(call)
+    recorder.write(time, "met", key, called, (), way, root, [], now(), [])
+    return found
 
 
 def _program() -> str:

@@ -310,8 +310,15 @@ def on_stream(name: str, call: Call) -> Call:
     return made[plain](plain, call)
 
 
+def _order_stream() -> None:
+    """A signal of a stream comes after all that precedes it there."""
+    if not recorder.idle:
+        recorder.order("fence", 0)
+
+
 def _put_signal_on_stream(name: str, call: Call) -> Call:
     def recorded(*given: Any, **options: Any) -> Any:
+        _order_stream()
         engine = {"engine": options.pop("engine")} if "engine" in options else {"engine": given[7]} if given[7:] else {}
         put_signal(name, lambda *plain: call(*plain[:-1], **engine))(*given[:7], **options)
 
@@ -327,6 +334,7 @@ def _wait_on_stream(name: str, call: Call) -> Call:
 
 def _signal_on_stream(name: str, call: Call) -> Call:
     def recorded(signal: Any, value: Any, sigop: Any, pe: Any, *engine: Any, **named: Any) -> Any:
+        _order_stream()
         operator = "signal_add" if sigop == SIGNAL.ADD else "signal_set"
         update = signal_update(
             operator, lambda signal, value, pe, ctx: call(signal, value, sigop, pe, *engine, **named)

@@ -10,7 +10,8 @@ from pyshmem.check import collective_calls as collectives
 from pyshmem.check import host_calls as host
 from pyshmem.check.host_calls import whole
 from pyshmem.check.recording import recorder
-from pyshmem.check.trace import now
+from pyshmem.host import tuning
+from pyshmem.transport.teams.meeting import Meeting
 
 _COLLECTIVES = ("broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce")
 _ALLOCATIONS = ("empty", "zeros", "ones", "full", "array", "as_symmetric", "arange", "linspace", "rand", "randn", "randint",
@@ -72,7 +73,8 @@ def install(package: ModuleType) -> None:
     for name in ("acquire", "release", "__enter__", "__exit__"):
         _replace(package.Lock, name, lambda name, call: collectives.lock_use(name, call, *calls))
     package.partitioned = _partitioned(package.partitioned)  # type: ignore[attr-defined]
-    package.launch = _launch(package.launch)  # type: ignore[attr-defined]
+    _replace(Meeting, "sync", collectives.met)
+    _replace(tuning, "_meet", collectives.barrier)
 
 
 def _replace(owner: Any, name: str, made: Any) -> None:
@@ -84,22 +86,8 @@ def _partitioned(call: Any) -> Any:
         if recorder.idle:
             return call(*arguments, **options)
         found = whole("barrier", "partitioned", partial(call, *arguments, **options))
-        collectives.allocated("zeros", getattr(found, "local", None))
+        collectives.allocated("zeros", getattr(found, "_shard", None))
         return found
-
-    return recorded
-
-
-def _launch(call: Any) -> Any:
-    """shmem.launch is a sync, which has ended when its kernel starts; the kernel is seen by itself."""
-
-    def recorded(*arguments: Any, **options: Any) -> Any:
-        grids = getattr(arguments[1], "team", None) if len(arguments) > 1 else None
-        recorder.launch = now(), collectives.key_of(options.get("team") or grids)
-        try:
-            return call(*arguments, **options)
-        finally:
-            recorder.launch = None
 
     return recorded
 
@@ -110,10 +98,11 @@ _watch: list[Any] = []
 def _begin() -> None:
     """After the first init: watch the program's own accesses."""
     from pyshmem.check.results import install as watch_results
-    from pyshmem.check.tensors import Watch, watch_lists
+    from pyshmem.check.tensors import Watch, let_subclasses_be_made, watch_lists
 
     if not _watch:
         watch_lists()
+        let_subclasses_be_made()
         watch_results()
         _watch.append(Watch())  # type: ignore[no-untyped-call]
         _watch[0].__enter__()

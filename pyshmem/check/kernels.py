@@ -10,11 +10,13 @@ import numpy as np
 from triton.runtime import interpreter
 
 import pyshmem.device as dev
+from pyshmem.check import team_flags
 from pyshmem.check.device_calls import made_for
 from pyshmem.check.host_calls import value_at
 from pyshmem.check.recording import Range, recorder
 from pyshmem.check.spans import parts
 from pyshmem.check.trace import now
+from pyshmem.device import arch
 
 Call = Callable[..., Any]
 _OPERATORS = {"ADD": "add", "FADD": "add", "AND": "and", "OR": "or", "XOR": "xor", "XCHG": "swap"}
@@ -36,6 +38,7 @@ def install() -> None:
     ):
         setattr(builder, name, made(getattr(builder, name)))
     interpreter.GridExecutor.__call__ = _kernel(interpreter.GridExecutor.__call__)
+    team_flags.install(arch)
     for name in dev.__all__:  # type: ignore[attr-defined]
         made_call = made_for(name, getattr(dev, name))
         if made_call is not None:
@@ -47,9 +50,6 @@ def _kernel(call: Call) -> Call:
     def recorded(self: Any, *arguments: Any, **options: Any) -> Any:
         if recorder.idle:
             return call(self, *arguments, **options)
-        if recorder.launch is not None:
-            (time, key), recorder.launch = recorder.launch, None
-            recorder.write(time, "met", key, "launch", (), "sync", -1, [], now(), [])
         _running.append(self.fn.__name__)
         recorder.depth.kernels += 1
         try:
@@ -126,7 +126,7 @@ def _atomic(call: Call) -> Call:
         operator = _OPERATORS.get(str(getattr(op, "name", op)).upper(), "update")
         one = np.size(ptr.data) == 1
         value = int(np.asarray(val.data).reshape(-1)[0]) if one and np.asarray(val.data).dtype.kind in "iu" else None
-        _write(time, ptr, ranges, operator, value, old if _acquires(sem) and one else None, None)
+        _write(time, ptr, ranges, operator, value, _found(old, one) if _acquires(sem) else None)
         return old
 
     return recorded
@@ -141,16 +141,19 @@ def _compare_swap(call: Call) -> Call:
         old = call(self, ptr, cmp, val, sem, scope)
         one = np.size(ptr.data) == 1
         value, condition = (int(np.asarray(each.data).reshape(-1)[0]) if one else None for each in (val, cmp))
-        _write(time, ptr, ranges, "compare_swap", value, old if one else None, condition)
+        _write(time, ptr, ranges, "compare_swap", value, _found(old, one, condition))
         return old
 
     return recorded
 
 
-def _write(time: int, ptr: Any, ranges: list[Any], operator: str, value: Any, old: Any, condition: Any) -> None:
-    """old: the handle of the value before, if the operation acquires."""
+def _found(old: Any, one: bool, condition: Any = None) -> tuple[Any, ...]:
+    """The end of an operation that is complete when it returns: when, and of one word what it has found there."""
+    return now(), int(np.asarray(old.data).reshape(-1)[0]) if one else None, condition
+
+
+def _write(time: int, ptr: Any, ranges: list[Any], operator: str, value: Any, fetched: Any) -> None:
     of = ptr.get_element_ty()
     width = max(1, of.primitive_bitwidth // 8) * (-1 if of.is_floating() else 1)
-    fetched = None if old is None else (now(), int(np.asarray(old.data).reshape(-1)[0]), condition)
     for pe, start, end in ((pe, *part) for pe, *span in ranges for part in parts(tuple(span))):
         recorder.write(time, "amo", "atomic", 0, pe, start, end - start, operator, value, fetched, width)

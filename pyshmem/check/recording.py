@@ -42,7 +42,6 @@ class Recorder:
         self.depth = _Depth()
         self.trace: Trace | None = None
         self.watched: list[Watched] = []  # private memory that non-blocking operations use
-        self.launch: tuple[int, Any] | None = None  # when shmem.launch was called, and the key of its team
         self._ordered: tuple[Any, ...] = ()  # the last fence or quiet, and where its record ends
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyshmem.check.host_calls import value_at
@@ -87,6 +88,17 @@ def watch_lists() -> None:
         return plain(self)
 
     torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
+
+
+def let_subclasses_be_made() -> None:
+    """A tensor that torch makes while a mode is on cannot become torch's CausalBias."""
+    plain = CausalBias.__new__
+
+    def made(cls: Any, *given: Any) -> Any:
+        with torch._C._DisableTorchDispatch():
+            return plain(cls, *given)
+
+    CausalBias.__new__ = made  # type: ignore[method-assign]
 
 
 def _plan(func: Any) -> Plan:

@@ -49,6 +49,7 @@ def test_each_call_counts_with_its_bytes_on_its_route(page):
     for call, count, nbytes in calls:
         own_route = (count, nbytes)
         assert counted(page, call) == ([(0, 0), own_route] if far else [own_route, (0, 0)])
+        shmem.quiet()
     with pytest.raises(shmem.OutOfRangeError):
         shmem.put(x, own, shmem.n_pes())
     shmem.quiet()

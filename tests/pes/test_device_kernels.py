@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("beside_the_heap")
 def while_loop(ctx, word, n, pe):
     while dev.g(ctx, word, pe) < n:
         dev.p(ctx, word, dev.g(ctx, word, pe) + 1, pe)
+        dev.quiet(ctx)
 
 
 def test_a_while_loop_on_remote_memory():
@@ -31,6 +32,7 @@ def test_a_while_loop_on_remote_memory():
 def put_if(ctx, word, flag, pe):
     if flag:
         dev.p(ctx, word, 7, pe)
+        dev.quiet(ctx)
 
 
 @pytest.mark.parametrize("flag", [True, False])
@@ -100,6 +102,7 @@ def from_tuples(parts, words):
     word, value = parts[1][0], parts[1][1]
     dev.p(parts[0], word, value, dev.my_pe(parts[0]))
     dev.p(words[0], words[1] + 1, value + 1, dev.my_pe(words[0]))
+    dev.quiet(parts[0])
 
 
 def test_ctx_may_be_part_of_a_tuple():

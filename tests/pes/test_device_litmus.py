@@ -55,7 +55,7 @@ def store_then_load(ctx, word, seen, turns):
     for turn in range(turns):
         dev.sync_all(ctx)
         if me < 2:
-            dev.p(ctx, word + turn, 1, 1 - me)
+            dev.p(ctx, word + turn, 1, 1 - me)  # check: ignore, whether it has come is the question
             dev.quiet(ctx)
             tl.store(seen + turn, dev.atomic_fetch(ctx, word + turn, me))
 
@@ -78,7 +78,7 @@ def load_then_store(ctx, word, seen, turns):
             found = dev.atomic_fetch(ctx, word + turn, me)
             tl.store(seen + turn, found)
             dev.fence(ctx)
-            dev.p(ctx, word + turn, 1, 1 - me)
+            dev.p(ctx, word + turn, 1, 1 - me)  # check: ignore, whether it has come is the question
 
 
 @two

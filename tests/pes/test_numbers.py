@@ -86,7 +86,7 @@ def test_teams_and_roots_may_be_given_by_arrays_of_one(n, me, npes):
     x, y = team.split_2d(n(2))
     ctx = team.create_ctx()
     shmem.p(dest[1:], me, n((me + 1) % npes), ctx)
-    shmem.pe_quiet(np.array([me]), ctx)
+    shmem.pe_quiet(np.array([(me + 1) % npes]), ctx)
     shmem.barrier_all()
     assert dest[1] == (me - 1) % npes
     for each in (x, y, team):
