@@ -1,13 +1,15 @@
 """Agents: the program of a PE on its host, and each program of each kernel. What they know, and what they release.
 
 An agent's own accesses are one stream. Its stores are another, which fence releases. Its operations on each PE, through each
-context, are a stream each: fence releases it, quiet completes it. Non-blocking accesses of local memory are a stream that
-only quiet completes.
+context, are a stream each: fence releases it, to that PE only, and quiet completes it. Its stores to each PE's memory are
+streams too, which fence releases to all PEs. Non-blocking accesses of local memory are a stream that only quiet completes.
 """
 
 from __future__ import annotations
 
 from pyshmem.check.clocks import Knowledge, Message
+
+STORES = -1  # in the place of a context: stores to the memory of a PE
 
 
 class Stream:
@@ -84,6 +86,12 @@ class Agent:
             found = self.remote[ctx, target] = self.streams.new()
         return found
 
+    def lines(self, ctx: int, target: int) -> tuple[Stream, ...]:
+        """The streams of which a fence orders what is earlier before an operation on a PE."""
+        stores = self.remote.get((STORES, target))
+        line = self.remote.get((0 if ctx == STORES else ctx, target))
+        return tuple(stream for stream in (line, stores) if stream is not None)
+
     def pending(self, ctx: int, pe: int) -> Stream:
         found = self.unfinished.get((ctx, pe))
         if found is None:
@@ -94,7 +102,7 @@ class Agent:
 
     def fence(self, ctx: int) -> None:
         for (of, _), stream in self.remote.items():
-            if of == ctx:
+            if of in (ctx, STORES):
                 stream.fenced = stream.number
         self.stores.fenced = self.stores.number
         self._changed()
@@ -103,7 +111,7 @@ class Agent:
         """Complete the operations of a context, to some PEs or to all."""
         upto = self.know.upto
         for (of, pe), stream in self.remote.items():
-            if of == ctx and (pes is None or pe in pes):
+            if of in (ctx, STORES) and (pes is None or pe in pes):
                 stream.fenced = upto[stream.id] = stream.number
                 self.know.single.pop(stream.id, None)
         for (of, pe), stream in self.unfinished.items():
@@ -136,8 +144,12 @@ class Agent:
             if not (all_stores or unfenced):
                 upto[self.stores.id] = self.stores.fenced
             for (of, pe), stream in self.remote.items():
-                fenced = stream.number if unfenced else stream.fenced
-                known = fenced if (of, pe) == (ctx, target) else stream.passed if all_stores else 0
+                if of == STORES:
+                    known = stream.number if unfenced and pe == target else stream.fenced
+                elif (of, pe) == (ctx, target):
+                    known = stream.number if unfenced else stream.fenced
+                else:
+                    known = stream.passed if all_stores else 0
                 if known:
                     upto[stream.id] = max(known, upto.get(stream.id, 0))
             found = Message(upto, {stream: set(each) for stream, each in self.know.single.items()})

@@ -34,13 +34,13 @@ class Memory:
         self._report = report
         self._swept = 1024  # ranges after the last sweep, doubled
 
-    def access(self, op: Op, agent: Agent, space: int, span: Span, line: Stream | None = None) -> None:
-        """Compare and remember. line: the stream of an operation on a PE, of which fence orders what is earlier."""
+    def access(self, op: Op, agent: Agent, space: int, span: Span, lines: tuple[Stream, ...] = ()) -> None:
+        """Compare and remember. lines: of an operation on a PE, the streams of which fence orders what is earlier."""
         shadow = self.spaces[space]
         places = shadow.places(span)
         groups = shadow.groups(places)
         for cell, _ in groups:
-            for old in self._unordered(op, agent, cell, line):
+            for old in self._unordered(op, agent, cell, lines):
                 self._report(old, op, space, *shadow.extent(places, cell))
         if op.kind == WRITE:
             shadow.write(span, places, groups, op)
@@ -51,14 +51,14 @@ class Memory:
             else:
                 cell.atomics.setdefault(op.width, {})[op.stream, op.kind] = op
 
-    def _unordered(self, op: Op, agent: Agent, cell: Cell, line: Stream | None) -> list[Op]:
+    def _unordered(self, op: Op, agent: Agent, cell: Cell, lines: tuple[Stream, ...]) -> list[Op]:
         """The earlier accesses that conflict with this one and that nothing orders before it."""
         found = []
         for held in _against(op, cell):
             for old in held:
                 if old is op or agent.knows(old.stream, old.number):
                     continue
-                if line is not None and old.stream == line.id and old.number <= line.fenced:
+                if lines and any(old.stream == line.id and old.number <= line.fenced for line in lines):
                     continue
                 if old.kind in _READS and op.kind in _READS:
                     continue

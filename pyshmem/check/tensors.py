@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, NamedTuple
 
 import torch
-from torch.nn.attention.bias import CausalBias
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pyshmem.check.host_calls import value_at
@@ -91,14 +91,17 @@ def watch_lists() -> None:
 
 
 def let_subclasses_be_made() -> None:
-    """A tensor that torch makes while a mode is on cannot become torch's CausalBias."""
-    plain = CausalBias.__new__
+    """A tensor that torch makes while a mode is on cannot become torch's CausalBias, if the program has imported that."""
+    bias = sys.modules.get("torch.nn.attention.bias")
+    if bias is None:
+        return
+    plain = bias.CausalBias.__new__
 
     def made(cls: Any, *given: Any) -> Any:
         with torch._C._DisableTorchDispatch():
             return plain(cls, *given)
 
-    CausalBias.__new__ = made  # type: ignore[method-assign]
+    bias.CausalBias.__new__ = made
 
 
 def _plan(func: Any) -> Plan:
@@ -143,7 +146,9 @@ def _chosen(func: Any, args: Any, kwargs: Any, value: int | None) -> tuple[list[
     array = args[0]
     numbers = torch.arange(_last(array) + 1).as_strided(array.shape, array.stride())
     if value is None:
-        numbers = func(numbers, *args[1:], **kwargs)
+        numbers = func.overloadpacket(
+            numbers, *args[1:], **{name: each for name, each in kwargs.items() if name != "out"}
+        )
     else:
         marks = torch.zeros(array.shape, dtype=torch.bool)
         stored = args[value]
@@ -153,7 +158,11 @@ def _chosen(func: Any, args: Any, kwargs: Any, value: int | None) -> tuple[list[
     chosen = recorder.each(places, array.element_size()) if places.size else []
     further = [each for given in args[1:] for each in (given if isinstance(given, (list, tuple)) else (given,))]
     reads = [span for each in further if torch.is_tensor(each) and _is_seen(each) for span in ranges_of(each)]
-    return (reads + chosen, [], 0) if value is None else (reads, chosen, int(places[0]) if places.size else 0)
+    if value is None:
+        out = kwargs.get("out")
+        written = ranges_of(out) if out is not None and _is_seen(out) else []
+        return reads + chosen, written, out.data_ptr() if written else 0
+    return reads, chosen, int(places[0]) if places.size else 0
 
 
 def _last(array: torch.Tensor) -> int:
