@@ -318,7 +318,7 @@ class Analysis:
         calls = self.entered[key, turn]
         first = calls[0][2]
         for other, message, call in calls:
-            if call[1:] != first[1:]:
+            if call[1:] != first[1:] and None not in (call[2], first[2]):  # None: the team has refused it
                 self.findings.mismatch(first, calls[0][0], call, other)
             if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
                 agent.acquire(message)

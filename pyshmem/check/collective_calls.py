@@ -15,6 +15,7 @@ from pyshmem.check.trace import now
 from pyshmem.runtime.arguments import describe
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.environment import read
+from pyshmem.runtime.errors import ShmemError, WaitTimeoutError
 from pyshmem.runtime.job import job
 
 Call = Callable[..., Any]
@@ -66,9 +67,14 @@ def collective(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(*arguments, **options)
         time = now()
-        found = apart(call, *arguments, **options)
-        end = now()
         given = dict(zip(names, arguments, strict=False)) | options
+        try:
+            found = apart(call, *arguments, **options)
+        except ShmemError as error:
+            if _have_met(error):
+                recorder.write(time, "met", team_key(given.get("team")), name, None, "root", -1, [], now(), [])
+            raise
+        end = now()
         key = team_key(given.get("team"))
         reads, writes, detail = _sides(name, given, key[2])
         root = key[0] + integer(given["root"]) * key[1] if way == "root" else -1
@@ -76,6 +82,14 @@ def collective(name: str, call: Call) -> Call:
         return found
 
     return recorded
+
+
+def _have_met(error: ShmemError) -> bool:
+    """Whether the team has refused the call: others may have made it."""
+    frame = error.__traceback__
+    while frame is not None and not frame.tb_frame.f_globals["__name__"].startswith("pyshmem.transport.teams."):
+        frame = frame.tb_next
+    return frame is not None and not isinstance(error, WaitTimeoutError)
 
 
 def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
@@ -187,6 +201,34 @@ def method(way: str, owner: str) -> Callable[[str, Call], Call]:
         return recorded
 
     return made
+
+
+def redistributed(name: str, call: Call) -> Call:
+    """PartitionedTensor.redistribute, which allocates unless it is given a tensor to write into."""
+
+    @wraps(call)
+    def recorded(self: Any, layout: Any = None, out: Any = None, **how: Any) -> Any:
+        if recorder.idle:
+            return call(self, layout, out, **how)
+        key = None if out is None else key_of(self.team)
+        found = whole("barrier", f"PartitionedTensor.{name}", partial(call, self, layout, out, **how), key)
+        if out is None:
+            allocated("zeros", getattr(found, "_shard", None))
+        return found
+
+    return recorded
+
+
+def freed_parts(name: str, call: Call) -> Call:
+    @wraps(call)
+    def recorded(self: Any) -> None:
+        if recorder.idle:
+            call(self)
+        else:
+            whole("barrier", f"PartitionedTensor.{name}", partial(call, self))
+            _forget(self._shard)
+
+    return recorded
 
 
 def lock_life(name: str, call: Call) -> Call:

@@ -63,8 +63,10 @@ def install(package: ModuleType) -> None:
         setattr(package, name, collectives.init(name, spaces[name], _begin))
     for name in ("sync", "split_strided", "split_2d"):
         _replace(package.Team, name, collectives.method("sync", "Team"))
-    for name in ("scatter", "gather"):
+    for name in ("scatter", "gather", "load"):
         _replace(package.PartitionedTensor, name, collectives.method("barrier", "PartitionedTensor"))
+    _replace(package.PartitionedTensor, "redistribute", collectives.redistributed)
+    _replace(package.PartitionedTensor, "free", collectives.freed_parts)
     for name, made in (("fence", host.fence), ("quiet", host.quiet), ("destroy", host.quiet)):
         _replace(package.Ctx, name, made)
     for name in ("__init__", "destroy"):

@@ -10,7 +10,6 @@ import marshal
 import mmap
 import os
 import sys
-import threading
 import time
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush, heappushpop
@@ -18,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 now = time.monotonic_ns
+dumps = marshal.dumps
+_VERSION = 2  # of marshal: later ones look for objects that a record has twice, which takes longer
 _CHUNK = 1 << 20
 _LATE = 1 << 14  # records of other threads that may be written while a call is under way
 Record = tuple[Any, ...]
@@ -35,33 +36,32 @@ def _is_hidden(file: str) -> bool:
 
 
 class Trace:
-    """The file of this process; records are written by any thread. ``end``: that of the last record."""
+    """The file of this process. Any thread writes records, each by one call of the map, which no other thread interrupts."""
 
     def __init__(self, directory: str) -> None:
         self.path = Path(directory) / f"trace-{os.getpid()}"
-        self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        self._size = self.end = 0
-        self._lock = threading.RLock()
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._sites: dict[tuple[int, int], int] = {}
         self._codes: list[Any] = []
         self._ids: dict[tuple[str, int], int] = {}
-        self._room(0)
+        os.ftruncate(file, _CHUNK)
+        self._map = mmap.mmap(file, _CHUNK)
+        os.close(file)
 
-    def _room(self, end: int) -> None:
-        while end >= self._size:
-            self._size += _CHUNK
-        os.ftruncate(self._file, self._size)
-        self._map = mmap.mmap(self._file, self._size)
+    @property
+    def end(self) -> int:
+        """Where the last record ends."""
+        return self._map.tell()
 
     def write(self, record: Record) -> None:
-        data = marshal.dumps(record)
+        data = dumps(record, _VERSION)
         data = len(data).to_bytes(4, "little") + data
-        with self._lock:
-            start = self.end
-            self.end = end = start + len(data)
-            if end >= self._size:
-                self._room(end)
-            self._map[start:end] = data
+        while True:
+            try:
+                self._map.write(data)
+                return
+            except ValueError:  # there is no room; behind the last record is a size of 0
+                self._map.resize(len(self._map) + max(_CHUNK, len(data)))
 
     def site(self) -> int:
         """The number of the line of the user's program that is being executed; 0 if there is none."""

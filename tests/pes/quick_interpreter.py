@@ -30,7 +30,7 @@ class _Patches:
 
     def begin(self, function):
         """_patch_lang: kernels call restore of what it returns, device functions in a kernel do not."""
-        of_kernel = inspect.currentframe().f_back.f_code is interpreter.GridExecutor.__call__.__code__
+        of_kernel = inspect.currentframe().f_back.f_code is inspect.unwrap(interpreter.GridExecutor.__call__).__code__
         with self.lock:
             if not of_kernel and not self.running:
                 return _patch(function)  # a device function that the host calls

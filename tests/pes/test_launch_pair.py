@@ -70,6 +70,8 @@ def test_private_arrays_that_will_do_have_plans_of_their_own():
 @pytest.fixture
 def group(monkeypatch):
     """(lane, what has been planned, the driver): the stand-in for a GPU has the heap of this PE, and plans that are counted."""
+    if lanes._RECORDED:
+        pytest.skip("calls that are recorded have no plans")
     started, driver = [], Driver()
     near = SimpleNamespace(heap=default(), use_stream=lambda: 77, put=default().near.put)
 

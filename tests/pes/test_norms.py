@@ -159,7 +159,7 @@ def test_a_pe_without_rows_ends_no_call_before_all_pes_have_begun_it(name):
         case.call("push")
         flags = next(iter(plans_of_models._plans.values())).space["flags"]
         others = [pe for pe in range(shmem.n_pes()) if pe != shmem.my_pe()]
-        assert all(flags.view(2, -1)[0, pe].item() >= turn for pe in others)
+        assert all(shmem.signal_fetch(flags.view(2, -1)[0, pe : pe + 1]) >= turn for pe in others)
 
 
 @every_schedule

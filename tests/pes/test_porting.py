@@ -46,6 +46,8 @@ def run(column):
         exec(code, names)
         if "local" in names and code.startswith("local"):
             names["local"][:] = torch.arange(5) + shmem.my_pe()
+        if "ctx" in names:
+            names["ctx"].quiet()  # which barriers do not complete
         shmem.barrier_all()
     for team in ("t", "row", "column"):
         names[team].destroy()

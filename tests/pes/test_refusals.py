@@ -187,6 +187,7 @@ def test_the_same_call_with_right_arguments_is_accepted(routine):
     """Otherwise the rows above would show nothing."""
     call = Arena().right_call(routine)
     getattr(shmem, routine)(**call)
+    shmem.quiet()
     if "ctx" in call:
         getattr(shmem, routine)(**{**call, "ctx": shmem.CTX_DEFAULT, "pe": np.int64(shmem.my_pe())})
     shmem.barrier_all()
