@@ -100,11 +100,10 @@ _watch: list[Any] = []
 def _begin() -> None:
     """After the first init: watch the program's own accesses."""
     from pyshmem.check.results import install as watch_results
-    from pyshmem.check.tensors import Watch, let_subclasses_be_made, watch_lists
+    from pyshmem.check.tensors import Watch, watch_lists
 
     if not _watch:
         watch_lists()
-        let_subclasses_be_made()
         watch_results()
         _watch.append(Watch())  # type: ignore[no-untyped-call]
         _watch[0].__enter__()

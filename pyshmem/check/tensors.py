@@ -59,7 +59,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         plan = _PLANS.get(func)
-        if plan is None:
+        if plan is None:  # the first call of an operator
+            _let_bias_be_made()
             plan = _PLANS[func] = _plan(func)
         if recorder.idle:
             return func(*args, **kwargs)
@@ -90,18 +91,18 @@ def watch_lists() -> None:
     torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
 
 
-def let_subclasses_be_made() -> None:
-    """A tensor that torch makes while a mode is on cannot become torch's CausalBias, if the program has imported that."""
-    bias = sys.modules.get("torch.nn.attention.bias")
-    if bias is None:
+def _let_bias_be_made() -> None:
+    """A tensor that torch makes while a mode is on cannot become torch's CausalBias, once the program has imported that."""
+    bias = getattr(sys.modules.get("torch.nn.attention.bias"), "CausalBias", None)
+    if bias is None or "__new__" in vars(bias):
         return
-    plain = bias.CausalBias.__new__
+    plain = bias.__new__
 
     def made(cls: Any, *given: Any) -> Any:
         with torch._C._DisableTorchDispatch():
             return plain(cls, *given)
 
-    bias.CausalBias.__new__ = made
+    bias.__new__ = made
 
 
 def _plan(func: Any) -> Plan:

@@ -57,6 +57,20 @@ def programs_write_their_own_words_kernel(x):
 
 
 @triton.jit
+def stores_and_the_last_signals_kernel(ctx, x, count, f, FENCE: tl.constexpr):
+    dev.store(ctx, x + 4 * tl.program_id(0) + tl.arange(0, 4), 1, 1)
+    if FENCE:
+        dev.fence(ctx)
+    if dev.atomic_fetch_add(ctx, count, 1, 0) == 1:
+        dev.signal_set(ctx, f, 1, 1)
+
+
+@triton.jit
+def swaps_a_block_kernel(ctx, x):
+    dev.atomic_compare_swap(ctx, x + tl.arange(0, 8), 0, 5, 0)
+
+
+@triton.jit
 def relay_kernel(ctx, x, f, back):
     dev.signal_wait_until(ctx, f, dev.CMP_EQ, 1)
     dev.put_signal(ctx, x, x, 8, back, 1, dev.SIGNAL_SET, 0)

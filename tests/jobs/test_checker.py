@@ -6,6 +6,7 @@ import pathlib
 import random
 import subprocess
 import sys
+from threading import Thread
 from types import FunctionType
 
 import labelled
@@ -22,7 +23,7 @@ from pyshmem.check.places import Block, Blocks
 from pyshmem.check.report import FOUND, report
 from pyshmem.check.shadow import Op
 from pyshmem.check.spans import overlap, parts
-from pyshmem.check.trace import Trace
+from pyshmem.check.trace import Reading, Trace
 from pyshmem.check.words import Word
 
 
@@ -72,6 +73,42 @@ def test_a_wait_that_gives_up_is_reported_if_the_program_does_not_go_on(goes_on)
     records = [(0, "init", 0, 0, 1), (1, "waits", 0, "wait_until", [(64, 8, False, 0, 1)])]
     records += [(2, "met", 0, (0, 1, 1), "barrier_all", (), "barrier", -1, [], 3, [])] if goes_on else []
     assert len(list(Analysis([records]).run())) == (not goes_on)
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_wait_of_a_kernel_that_gives_up_is_reported_if_its_host_does_not_go_on(goes_on):
+    records = [
+        (0, "init", 0, 0, 1),
+        (1, "!launch", 0, "k", "0"),
+        (2, "!waits", 0, "wait_until", [(64, 8, False, 0, 1)]),
+    ]
+    records += [(3, "!done", 0)]
+    records += [(4, "met", 0, (0, 1, 1), "barrier_all", (), "barrier", -1, [], 5, [])] if goes_on else []
+    assert len(list(Analysis([records]).run())) == (not goes_on)
+
+
+@pytest.mark.parametrize("detail, mismatches", [(("float32",), 1), (None, 0)])
+def test_a_collective_that_the_team_has_refused_keeps_its_turn(detail, mismatches):
+    """PE 1 has been refused a broadcast of another size, and meets PE 0 in the barrier."""
+    traces = [[(0, "init", 0, pe, 2), (1, "met", 1, (0, 1, 2), "broadcast", given, "root", -1, [], 2, [])]
+              for pe, given in enumerate((("int8",), detail))]  # fmt: skip
+    for trace in traces:
+        trace.append((3, "met", 2, (0, 1, 2), "barrier_all", (), "barrier", -1, [], 4, []))
+    assert len(list(Analysis(traces).run())) == mismatches
+
+
+def test_threads_write_their_records_whole_while_the_file_grows(tmp_path):
+    trace = Trace(str(tmp_path))
+    writers = [
+        Thread(target=lambda who=who: [trace.write((who, each, "x" * 97)) for each in range(4000)]) for who in range(4)
+    ]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    trace.write((4, 0, "x" * 3_000_000))  # more than the file grows by at once
+    records = [record[:2] for record in Reading(trace.path)]
+    assert sorted(records) == [*((who, each) for who in range(4) for each in range(4000)), (4, 0)]
 
 
 SPANS = [(0, 64), (8, 24), (0, 4, 16, 4), (4, 8, 16, 3), (0, 100), (60, 61), (2, 6, 8, 8), (0, 16, 8, 4)]

@@ -58,7 +58,7 @@ def test_put_is_seen_by_the_peer_without_any_call_of_the_peer(me, npes):
     last = npes - 1
     shmem.put(inbox[me : me + 1], torch.tensor([me + 1]), last)
     if me == last:
-        while inbox.tolist() != list(range(1, npes + 1)):
+        while inbox.tolist() != list(range(1, npes + 1)):  # check: ignore, nothing but time orders them
             pass
 
 
@@ -72,9 +72,10 @@ def test_nbi_forms_are_complete_after_quiet(put, get, me):
     for turn in range(1, 51):
         source.copy_(payload(me, turn, 64, torch.int64))
         put(inbox, source, right)
-        get(back, inbox, right)
         shmem.quiet()
+        get(back, inbox, right)
         source.fill_(-1)
+        shmem.quiet()
         shmem.p(flag, turn, right)
         shmem.wait_until(flag, ">=", turn)
         assert_same(inbox.clone(), payload(left, turn, 64, torch.int64))
@@ -160,7 +161,8 @@ def test_put_get_p_and_g_move_types_that_torch_lacks_through_numpy_views(dtype):
 
 def test_put_moves_memory_that_overlaps_within_one_pe(me):
     array = shmem.arange(10)
-    shmem.put(array[1:], array[:9], me)
+    shmem.put(array[1:], array[:9], me)  # check: ignore, the specification leaves it open
+    shmem.quiet()
     assert array.tolist() == [0, *range(9)]
 
 
@@ -181,6 +183,7 @@ def test_put_refuses_a_lazily_negated_source(me):
         shmem.put(target, lazy, me)
     assert target.item() == 0
     shmem.put(target, lazy.resolve_neg(), me)
+    shmem.quiet()
     assert target.item() == -4
 
 
@@ -236,6 +239,7 @@ def test_p_keeps_nan(me):
     for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn):
         target = shmem.zeros(1, dtype=dtype)
         shmem.p(target, float("nan"), me)
+        shmem.quiet()
         assert np.isnan(shmem.g(target, me))
 
 
@@ -281,6 +285,7 @@ def test_iput_and_iget_move_every_sth_element_and_nothing_between(dtype, tst, ss
     for count in (0, 1, 6):
         _, whole = guarded(0, dtype, behind=tst * max(count - 1, 0) + 3)
         expected = whole.clone()
+        shmem.barrier_all()
         shmem.iput(whole[1:-1], payload(me, 1, sst * 6, dtype), right, tst, sst, count)
         shmem.barrier_all()
         octets(expected).view(-1, dtype.itemsize)[1 : 1 + tst * count : tst] = octets(
@@ -325,9 +330,9 @@ def test_an_aligned_word_is_never_seen_torn(write, dtype, pattern, me, npes):
     values = (pattern, ~pattern)
     sources = [torch.tensor([each], dtype=dtype) for each in values]
     calls = {
-        "p": lambda i: shmem.p(target, values[i], 0),
-        "put": lambda i: shmem.put(target, sources[i], 0),
-        "iput": lambda i: shmem.iput(target, sources[i], 0, 1, 1, 1),
+        "p": lambda i: shmem.p(target, values[i], 0),  # check: ignore, either value will do
+        "put": lambda i: shmem.put(target, sources[i], 0),  # check: ignore, either value will do
+        "iput": lambda i: shmem.iput(target, sources[i], 0, 1, 1, 1),  # check: ignore, either value will do
     }
     if me:
         for i in range(20000):

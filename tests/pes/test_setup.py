@@ -40,7 +40,7 @@ def test_a_finalize_before_the_last_is_a_barrier(me, npes):
             work(turn * 20)
         shmem.atomic_fetch_inc(count, 0)
         shmem.finalize()
-        assert npes * turn <= shmem.g(count, 0) < npes * (turn + 1)
+        assert npes * turn <= shmem.atomic_fetch(count, 0) < npes * (turn + 1)
 
 
 def test_init_after_the_first_waits_for_nobody(me, npes):
