@@ -112,7 +112,9 @@ class Recorder:
         starts, ends = places[np.concatenate(([0], cuts))], places[np.concatenate((cuts - 1, [-1]))] + size
         steps = np.diff(starts)
         if starts.size > 2 and np.ptp(steps) == 0 and np.ptp(ends - starts) == 0:
-            return [self.strided(int(starts[0]), int(ends[0] - starts[0]), int(steps[0]), starts.size)]
+            first, last = int(starts[0]), int(starts[-1])
+            if self.at(first, 1)[0] == self.at(last, 1)[0]:  # not one element on each PE
+                return [self.strided(first, int(ends[0] - starts[0]), int(steps[0]), starts.size)]
         rows = zip(starts.tolist(), ends.tolist(), strict=True)
         return [self.at(start, end - start) for start, end in rows if self.is_seen(start)]
 

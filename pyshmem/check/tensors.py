@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any, NamedTuple
 
 import torch
@@ -59,8 +58,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         plan = _PLANS.get(func)
-        if plan is None:  # the first call of an operator
-            _let_bias_be_made()
+        if plan is None:
             plan = _PLANS[func] = _plan(func)
         if recorder.idle:
             return func(*args, **kwargs)
@@ -89,20 +87,6 @@ def watch_lists() -> None:
         return plain(self)
 
     torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
-
-
-def _let_bias_be_made() -> None:
-    """A tensor that torch makes while a mode is on cannot become torch's CausalBias, once the program has imported that."""
-    bias = getattr(sys.modules.get("torch.nn.attention.bias"), "CausalBias", None)
-    if bias is None or "__new__" in vars(bias):
-        return
-    plain = bias.__new__
-
-    def made(cls: Any, *given: Any) -> Any:
-        with torch._C._DisableTorchDispatch():
-            return plain(cls, *given)
-
-    bias.__new__ = made
 
 
 def _plan(func: Any) -> Plan:

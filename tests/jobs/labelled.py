@@ -57,12 +57,24 @@ def programs_write_their_own_words_kernel(x):
 
 
 @triton.jit
-def stores_and_the_last_signals_kernel(ctx, x, count, f, FENCE: tl.constexpr):
+def stores_fence_and_the_signal_of_another_program_kernel(ctx, x, count, f):
     dev.store(ctx, x + 4 * tl.program_id(0) + tl.arange(0, 4), 1, 1)
-    if FENCE:
-        dev.fence(ctx)
+    dev.fence(ctx)
     if dev.atomic_fetch_add(ctx, count, 1, 0) == 1:
         dev.signal_set(ctx, f, 1, 1)
+
+
+@triton.jit
+def stores_without_fence_and_the_signal_of_another_program_kernel(ctx, x, count, f):
+    dev.store(ctx, x + 4 * tl.program_id(0) + tl.arange(0, 4), 1, 1)
+    if dev.atomic_fetch_add(ctx, count, 1, 0) == 1:
+        dev.signal_set(ctx, f, 1, 1)
+
+
+@triton.jit
+def loads_one_element_of_each_kernel(ctx, x, z):
+    pes = tl.arange(0, 4)
+    tl.store(z, tl.sum(dev.load(ctx, x + 1, pes, pes < dev.n_pes(ctx), 0)))
 
 
 @triton.jit

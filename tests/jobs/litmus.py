@@ -8,15 +8,16 @@ program has a race if two executions differ in what is read or in the order in w
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyshmem.check.analysis import Analysis
 
 Op = tuple[str, str, int]
 WORDS = {"x": 0, "y": 8, "f": 16, "g": 24}
-SENT = ("put", "signal", "putsig")
+_FLAG_OF = {"x": "f", "y": "g"}  # of put_signal
 
 
 class State:
@@ -116,7 +117,7 @@ def _step(state: State, pe: int, op: Op, value: int) -> bool:
         state.read += ((pe, state.at[pe], seen),)
     elif name == "putsig":
         state.pending.append((pe, "put", to, word, value, epoch))
-        state.pending.append((pe, "tail", to, "f" if word == "x" else "g", 1, epoch))
+        state.pending.append((pe, "tail", to, _FLAG_OF[word], 1, epoch))
     else:
         state.pending.append((pe, name, to, word, 1 if name == "signal" else value, epoch))
     return True
@@ -158,7 +159,7 @@ def trace(program: list[list[Op]], chance: random.Random) -> list[list[Any]] | N
         if name == "signal":
             set_flags.add((to, word))
         if name == "putsig":
-            set_flags.add((to, "f" if word == "x" else "g"))
+            set_flags.add((to, _FLAG_OF[word]))
         records[pe].append((time, *_record(pe, op, at[pe] + 1)))
         at[pe] += 1
         time += 1
@@ -202,7 +203,7 @@ def programs(count: int, seed: int, n_pes: int = 2, most: int = 6) -> Iterator[l
             to = chance.choice([*(other for other in range(n_pes) if other != pe), *range(n_pes)])
             word = chance.choice("xy")
             if name in ("signal", "putsig"):
-                flag = chance.choice("fg") if name == "signal" else "f" if word == "x" else "g"
+                flag = chance.choice("fg") if name == "signal" else _FLAG_OF[word]
                 if flag not in flags:
                     continue
                 flags.discard(flag)
@@ -216,3 +217,49 @@ def programs(count: int, seed: int, n_pes: int = 2, most: int = 6) -> Iterator[l
                 ops.insert(chance.randint(0, len(ops)), (name, "", 0))
         count -= 1
         yield program
+
+
+CALLS = [
+    *((name, word, to) for name in ("put", "get", "putsig") for word in "xy" for to in (0, 1)),
+    *(("signal", flag, to) for flag in "fg" for to in (0, 1)),
+    *((name, word, 0) for name in ("store", "read") for word in "xy"),
+    *(("wait", flag, 0) for flag in "fg"),
+    ("fence", "", 0),
+    ("quiet", "", 0),
+]
+_OTHER = {"x": "y", "y": "x", "f": "g", "g": "f", "": ""}
+
+
+def every(count: int) -> Iterator[list[list[Op]]]:
+    """All programs of ``count`` operations of 2 PEs: one of those that differ in the names of words or PEs."""
+    for calls in itertools.product(CALLS, repeat=count):
+        set_flags = [
+            word if name == "signal" else _FLAG_OF[word] for name, word, _ in calls if name in ("signal", "putsig")
+        ]
+        if len(set_flags) > len(set(set_flags)):
+            continue
+        for first in range(count + 1):
+            program = calls[:first], calls[first:]
+            renamed = tuple(tuple((name, _OTHER[word], to) for name, word, to in ops) for ops in program)
+            if program <= renamed and all(program <= _exchanged(each) for each in (program, renamed)):
+                yield [list(ops) for ops in program]
+
+
+def _exchanged(program: tuple[tuple[Op, ...], ...]) -> tuple[tuple[Op, ...], ...]:
+    """The program with the PEs in each other's place."""
+    away = ("put", "get", "putsig", "signal")
+    return tuple(tuple((name, word, 1 - to if name in away else to) for name, word, to in ops) for ops in program[::-1])
+
+
+def disagreements(all_programs: Iterable[list[list[Op]]]) -> tuple[dict[bool, int], list[list[list[Op]]]]:
+    """How many programs the two opinions agree about, by whether there is a race, and those about which they do not."""
+    agreed, wrong = {True: 0, False: 0}, []
+    for program in all_programs:
+        reached = results(program)
+        found = finds(program, random.Random(0)) if reached else None
+        if reached and found is not None:
+            if found == (len(reached) > 1):
+                agreed[found] += 1
+            else:
+                wrong.append(program)
+    return agreed, wrong

@@ -32,14 +32,13 @@ BIN = pathlib.Path(sys.executable).parent
 
 @pytest.mark.parametrize("n_pes", [2, 3])
 def test_checker_finds_a_race_exactly_where_two_executions_differ(n_pes):
-    agreed = {True: 0, False: 0}
-    for program in litmus.programs(250, seed=n_pes, n_pes=n_pes):
-        results = litmus.results(program)
-        found = litmus.finds(program, random.Random(0)) if results else None
-        if found is not None:
-            assert found == (len(results) > 1), program
-            agreed[found] += 1
-    assert min(agreed.values()) > 20
+    agreed, wrong = litmus.disagreements(litmus.programs(250, seed=n_pes, n_pes=n_pes))
+    assert not wrong and min(agreed.values()) > 20
+
+
+def test_checker_agrees_about_all_programs_of_up_to_three_operations():
+    agreed, wrong = litmus.disagreements(program for count in range(1, 4) for program in litmus.every(count))
+    assert not wrong and min(agreed.values()) > 100
 
 
 @pytest.mark.parametrize("fences, races", [(True, 0), (False, 1)])

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from pyshmem.ops.attention.segments import places_of, segments_of, tokens_at
 from pyshmem.ops.gradients import Gradients, transformed
@@ -90,13 +91,12 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, me: int, n: int, o
 def _mask(queries: torch.Tensor, seen: int) -> Any:
     """Return what lets the last of ``queries`` see all of ``seen`` keys, the one before it all but one, and so on."""
     count = queries.shape[2]
-    if type(queries) is torch.Tensor and not transformed(queries):
+    if type(queries) is torch.Tensor and not transformed(queries) and _get_current_dispatch_mode() is None:
         from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, which takes a second
 
         return causal_lower_right(count, seen)  # takes no memory in torch's flash attention
-    return queries.new_ones(count, seen, dtype=torch.bool).tril(
-        seen - count
-    )  # while a compiler traces, and in torch.func
+    # while a compiler traces, in torch.func, and in a dispatch mode, whose tensors torch cannot make a mask of its kind
+    return queries.new_ones(count, seen, dtype=torch.bool).tril(seen - count)
 
 
 def _gather(perform: Any, array: torch.Tensor, after: torch.Tensor | None, options: Options) -> torch.Tensor:

@@ -183,7 +183,8 @@ def block(
         if WHOLE:
             return tl.load(places)
         elif repeated:
-            return tl.load(places, mask=(k + c < tl.where(rows > 0, depth, 0)) & (r >= 0), other=0.0)
+            here = (k + c < tl.where(rows > 0, depth, 0)) & (r >= 0)
+            return tl.load(places, mask=here, other=0.0)  # check: ignore, rows of the next PE are read, and not stored
         else:
             return tl.load(places, mask=(row + r < rows) & (k + c < depth), other=0.0)
 
