@@ -26,7 +26,9 @@ def price(option: list[str], program: Path, n_pes: int) -> tuple[float, int]:
         variables = {**os.environ, **ENVIRONMENT, "SHMEM_SYMMETRIC_SIZE": str(HEAP), "TMPDIR": scratch}
         command = [BIN / "pyshmemrun", *option, "-n", str(n_pes), *warm(), program]
         begin, most = time.perf_counter(), 0
-        with subprocess.Popen(command, env=variables, cwd=scratch, stdout=subprocess.DEVNULL) as job:
+        with subprocess.Popen(
+            command, env=variables, cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ) as job:
             while job.poll() is None:
                 most = max(most, held(job.pid) + sum(each.stat().st_size for each in Path(scratch).rglob("trace-*")))
                 time.sleep(0.02)
