@@ -2,7 +2,7 @@
 of the whole: a copy's PEs send to each other, and all meet where all have met.
 
 PEs never compute equally long, and the more there are, the longer the slowest takes. So a PE computes as long as the
-recorded ones did there in the mean, times how far one of them was from the mean at some place.
+recorded ones did there in the mean, times how far one of them was from the mean at some place between the same calls.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def grown(timeline: Timeline, pes: int, seed: int) -> Timeline:
     found, chance = copy.copy(timeline), Random(seed)
     found.steps, found.last, found.writes = {}, dict(timeline.last), dict(timeline.writes)
     found.members = defaultdict(list, {last: [*every] for last, every in timeline.members.items()})
-    means, ratios = _far_from_the_mean(timeline)
+    usual = _Computing(timeline)
     for pe in recorded:
-        found.steps[pe] = [*_drawn(timeline.steps[pe], pe, means, ratios.get(pe, ()), chance)]
+        found.steps[pe] = [*usual.drawn(timeline.steps[pe], pe, pe, chance)]
     for number in range(count, pes):
         first = number // count * count  # of the PEs of this copy
         there = {pe: free + first - count + place for place, pe in enumerate(recorded[: pes - first])}
         pe = recorded[number % count]
-        found.steps[there[pe]] = [*_drawn(timeline.steps[pe], there[pe], means, ratios.get(pe, ()), chance)]
+        found.steps[there[pe]] = [*usual.drawn(timeline.steps[pe], pe, there[pe], chance)]
         _join(found, timeline, pe, there)
     return found
 
@@ -57,47 +57,52 @@ def _join(found: Timeline, timeline: Timeline, pe: int, there: dict[int, int]) -
             found.writes[copied(wait)] = copied(write)
 
 
-def _far_from_the_mean(timeline: Timeline) -> tuple[dict[int, float], dict[int, list[float]]]:
-    """(the mean length of computing at each place, by PE how many times as long the PE computed at each place).
+class _Computing:
+    """How long PEs compute between calls: the mean of each place, and by PE and the calls around how far from it.
 
     Nothing if the PEs have not made the same calls.
     """
-    lengths = [dict(_lengths(steps)) for steps in timeline.steps.values()]
-    names = [[step.call.name for step in steps if step.call and step.opens] for steps in timeline.steps.values()]
-    if len(names) < 2 or any(each != names[0] for each in names):
-        return {}, {}
-    common = set(lengths[0]).intersection(*lengths[1:])
-    means = {place: statistics.mean(each[place] for each in lengths) for place in common}
-    wider, found = (
-        math.sqrt(len(names) / (len(names) - 1)),
-        {},
-    )  # a few PEs are nearer to their mean than to that of many
-    for pe, own in zip(timeline.steps, lengths, strict=True):
-        ratios = [own[place] / mean for place, mean in means.items() if mean]
-        usual = statistics.mean(ratios) if ratios else 1.0
-        found[pe] = [max(0.0, usual + wider * (each - usual)) for each in ratios]
-    return means, found
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._means: dict[int, float] = {}
+        self._ratios: dict[tuple[int, Around], list[float]] = defaultdict(list)
+        names = [[step.call.name for step in steps if step.call and step.opens] for steps in timeline.steps.values()]
+        if len(names) < 2 or any(each != names[0] for each in names):
+            return
+        lengths = {pe: {place: (around, each.end - each.begin) for place, around, each in _places(steps) if _computes(each)}
+                   for pe, steps in timeline.steps.items()}  # fmt: skip
+        for place in set.intersection(*map(set, lengths.values())):
+            self._means[place] = statistics.mean(own[place][1] for own in lengths.values())
+        wider = math.sqrt(len(names) / (len(names) - 1))  # a few PEs are nearer to their mean than to that of many
+        for pe, own in lengths.items():
+            for place, mean in self._means.items():
+                around, length = own[place]
+                if mean:
+                    self._ratios[pe, around].append(length / mean)
+        for key, ratios in self._ratios.items():
+            usual = statistics.mean(ratios)
+            self._ratios[key] = [max(0.0, usual + wider * (each - usual)) for each in ratios]
+
+    def drawn(self, steps: Sequence[Step], like: int, pe: int, chance: Random) -> Iterator[Step]:
+        """The steps of PE ``like`` as those of ``pe``, which computes for times of its own."""
+        for place, around, step in _places(steps):
+            ratios = self._ratios.get((like, around))
+            if _computes(step) and ratios and place in self._means:
+                step = step._replace(end=step.begin + self._means[place] * chance.choice(ratios))
+            yield step._replace(call=step.call._replace(pe=pe)) if step.call else step
+
+
+Around = tuple[str, str]  # the names of the call before and the one behind
 
 
 def _computes(step: Step) -> bool:
     return step.part == COMPUTING and not step.call
 
 
-def _lengths(steps: Sequence[Step]) -> Iterator[tuple[int, float]]:
-    """(place, length) of computing between calls. place: the calls that have begun before."""
+def _places(steps: Sequence[Step]) -> Iterator[tuple[int, Around, Step]]:
+    """(the calls that have begun before, the names around, the step) of each step."""
+    names = ["", *(step.call.name for step in steps if step.call and step.opens), ""]
     place = 0
     for step in steps:
         place += bool(step.call and step.opens)
-        if _computes(step):
-            yield place, step.end - step.begin
-
-
-def _drawn(
-    steps: Sequence[Step], pe: int, means: dict[int, float], ratios: Sequence[float], chance: Random
-) -> Iterator[Step]:
-    place = 0
-    for step in steps:
-        place += bool(step.call and step.opens)
-        if _computes(step) and ratios and place in means:
-            step = step._replace(end=step.begin + means[place] * chance.choice(ratios))
-        yield step._replace(call=step.call._replace(pe=pe)) if step.call else step
+        yield place, (names[place], names[place + 1]), step

@@ -254,6 +254,30 @@ def test_events_of_a_gpu_have_the_hosts_times_their_names_and_a_track_on_which_n
     assert [row["args"]["name"] for row in named] == ["multiprocessor 3", "multiprocessor 3, 2"]
 
 
+PRODUCT = """
+import torch
+import pyshmem as shmem
+from pyshmem import ops
+shmem.init()
+a, b = torch.randn(64, 256), torch.randn(256, 64)
+with shmem.trace("out.json"):
+    ops.gemm_all_gather(a, b, schedule="fused")
+"""
+
+
+def test_a_fused_product_marks_its_tiles_and_has_no_slice_for_each_step_of_their_loops(tmp_path):
+    status, _, err = mpiexec(2, PRODUCT, tmp_path=tmp_path)
+    assert status == 0, err
+    _, calls, _ = read(tmp_path / "out.json")
+    tiles = [call for call in calls if call["name"] == "tile"]
+    assert {call["pid"] for call in tiles} == {0, 1} and {call["cat"] for call in tiles} == {"span"}
+    stores = [call for call in calls if call["name"] == "dev.store"]
+    assert stores  # the last tile's
+    for store in stores:
+        assert not [tile for tile in tiles if tile["pid"] == store["pid"]
+                    and tile["ts"] <= store["ts"] < tile["ts"] + tile["dur"]]  # fmt: skip
+
+
 KILLED = """
 import os, signal
 import torch

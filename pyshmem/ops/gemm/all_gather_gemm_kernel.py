@@ -116,7 +116,7 @@ def gather_and_multiply(
     for index in range(program + begun * programs, schedule.whole, programs):
         place = place_of(ctx, index, gathered, FORM)
         await_tile(ctx, gathered, place, FORM)
-        tile = product(theirs, place.above + place.row, place.column, 0, depth, True, FORM)
+        tile = product(ctx, theirs, place.above + place.row, place.column, 0, depth, True, FORM)
         store_theirs(ctx, tile, place, 0, gathered, result, FORM.BM, FORM, EPILOGUE)
     if FORM.STREAMED:
         stream_theirs(ctx, theirs, gathered, result, program, FORM, EPILOGUE)
@@ -137,7 +137,7 @@ def stream_theirs(ctx, ops, gathered, result, program, FORM: tl.constexpr, EPILO
             streamed, first, stop = part_at(start, iterations)
             place = place_of(ctx, group + streamed, gathered, FORM)
             await_tile(ctx, gathered, place, FORM)
-            tile = product(ops, place.above + place.row, place.column, first, stop, True, FORM)
+            tile = product(ctx, ops, place.above + place.row, place.column, first, stop, True, FORM)
             tally = memory.tallies + (group - schedule.whole + streamed)
             if add_part(ctx, tile, iterations, tally, program, streamed, BM, BN):
                 for down in range(0, BM, BM // STRIPS):
@@ -181,7 +181,7 @@ def own_tile(ctx, ops, place, gathered, begin, end, a, scale_a, FORM: tl.constex
         tell_slabs(ctx, memory.flags + me * gathered.chunks, begin, end, gathered.batch)
         return tile
     else:
-        return product(ops, place.row, place.column, 0, last, FORM.A_ALONG, FORM)
+        return product(ctx, ops, place.row, place.column, 0, last, FORM.A_ALONG, FORM)
 
 
 @triton.jit

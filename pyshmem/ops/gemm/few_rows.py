@@ -75,7 +75,7 @@ def multiply_and_exchange(
     r, q = tl.arange(0, BM)[:, None], tl.arange(0, BN)[None, :]
     inside, mask = r * BN + q, (r < M) & (q >= 0)
     for index in range(program, tiles, programs):
-        tile = product(ops, 0, index * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
+        tile = product(ctx, ops, 0, index * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
         tile = scaled(tile, scale_a, scale_b, 0, index * BN, M, N - index * BN, BM, BN, FORM.EACH)
         part = tile.to(c.dtype.element_ty)
         first = tl.cast(epoch % 2, tl.int64) * n  # of this call's slots

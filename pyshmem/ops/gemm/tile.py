@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 
 import pyshmem.device as dev
+from pyshmem.device import transport
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded
 from pyshmem.device.arch.targets import is_amd
@@ -221,13 +222,15 @@ def step(ops, row, column, i, tile, A_ALONG: tl.constexpr, FORM: tl.constexpr):
 
 
 @triton.jit
-def product(ops, row, column, first, last, A_ALONG: tl.constexpr, FORM: tl.constexpr):
+def product(ctx, ops, row, column, first, last, A_ALONG: tl.constexpr, FORM: tl.constexpr):
     """Return the sum over the steps ``first`` to ``last - 1`` of the tile of a @ b at (row, column), in float32."""
     BM: tl.constexpr = FORM.BM
     BN: tl.constexpr = FORM.BN
     tile = tl.zeros((BM, BN), dtype=tl.float32)
+    span = dev.trace_begin(ctx, "tile")
     for i in range(first, last):
         tile = step(ops, row, column, i, tile, A_ALONG, FORM)
+    dev.trace_end(ctx, span)
     return tile
 
 
@@ -254,6 +257,7 @@ def product_sending(
     length = last - first
     due = 0  # a slab is due count + 1 times in the loop, at equal distances: a burst would fill the link and stall it
     number = 0
+    span = dev.trace_begin(ctx, "tile")
     for i in range(first, last):
         tile = step(ops, row, column, i, tile, FORM.A_ALONG, FORM)
         due += count + 1
@@ -264,6 +268,7 @@ def product_sending(
         slab = load_slab(slabs, slab, inside, r, c, down, more, EDGES)
         number = tl.where(due >= length, number + 1, number)
         due = tl.where(due >= length, due - length, due)
+    dev.trace_end(ctx, span)
     for j in range(number, tl.where(fan > 0, count + 1, 0)):
         down = tl.cast(slabs.first + j, WIDE) * STEP
         store_slab(ctx, slabs, slab, inside, r, c, down - STEP, j > 0, FORM.FAN, EDGES, True)
@@ -303,7 +308,8 @@ def store_slab(
         store_on(ctx, place, slab, slabs.to, slabs.fan, mask, FAN)
     else:
         for i in tl.static_range(FAN):  # a loop would keep loads of this one from running ahead
-            dev.store(ctx, place, slab, member(ctx, slabs.to + i), mask & (i < slabs.fan))
+            # most steps store nothing, so that a timeline has the tile in place of each of these
+            transport.store(ctx, "store", place, slab, member(ctx, slabs.to + i), mask & (i < slabs.fan))
 
 
 @triton.jit

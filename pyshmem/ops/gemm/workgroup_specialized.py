@@ -68,7 +68,7 @@ def multiply_or_send(
         ops = operands(a, b, shape, FORM)
         for index in range(program, high * columns, counts.computing):
             i, j = tile_at(index, high, columns, FORM.GROUP)
-            tile = product(ops, i * BM, j * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
+            tile = product(ctx, ops, i * BM, j * BN, 0, tl.cdiv(shape.K, FORM.BK), FORM.A_ALONG, FORM)
             tile = scaled(tile, scale_a, scale_b, i * BM, j * BN, M - i * BM, N - j * BN, BM, BN, FORM.EACH)
             if EPILOGUE is not None:
                 tile = EPILOGUE(tile, above + i * BM + r, before + j * BN + q)
