@@ -31,9 +31,11 @@ from pyshmem.timelines.events import (
     plain,
 )
 from pyshmem.timelines.requests import executed
+from pyshmem.timelines.taxes import call_of, divided
 from pyshmem.timelines.tracks import named, placed
 from pyshmem.version import __version__
 
+_DIVIDED = 100_000  # events up to which the file says where the time went, which takes as long as writing it
 _BATCH = 512  # events that are written at once, and that a full disk costs
 _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
           ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
@@ -63,15 +65,22 @@ def write(path: Path, parts: Sequence[Part]) -> bool:
     every = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -each.ended))
     start = every[0].begin if every else 0
     slack = max((part.error or 0 for part in parts), default=0)
-    head = {"displayTimeUnit": "ns", "metadata": _metadata(parts, every)}
     pairs, tracks = list(joined(every, slack)), placed(every)
     enders = {id(wait): source.pe for source, wait in pairs}
     ends = {part.pe: max((max(e.begin, e.end) for e in every if e.pe == part.pe), default=start) for part in parts}
+
+    def slices() -> Iterator[dict[str, Any]]:
+        return (_slice(each, tracks[id(each)], start, ends[each.pe], enders.get(id(each))) for each in every)
+
+    metadata = _metadata(parts, every)
+    if len(every) <= _DIVIDED:
+        metadata["taxes_us"] = divided([call_of(row) for row in slices()]).parts
+    head = {"displayTimeUnit": "ns", "metadata": metadata}
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with temporary.open("wb", buffering=0) as file:
         out = _Out(file, (json.dumps(head)[:-1] + ', "traceEvents": [\n').encode())
         out.rows(_names(parts, every, tracks))
-        out.rows(_slice(each, tracks[id(each)], start, ends[each.pe], enders.get(id(each))) for each in every)
+        out.rows(slices())
         out.rows(_arrows(pairs, tracks, start, ends))
         out.rows(_requests(every, tracks, start, len(pairs) + 1))
         whole = out.close()

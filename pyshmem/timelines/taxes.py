@@ -68,7 +68,7 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
     try:
         found = json.loads(path.read_text())
         rows = found["traceEvents"]
-        calls = [_call(row) for row in rows if row["ph"] == "X"]
+        calls = [call_of(row) for row in rows if row["ph"] == "X"]
         sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
         arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"])
                   for row in rows if row["ph"] == "f" and row["cat"] == "arrow"]  # fmt: skip
@@ -77,7 +77,8 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
         raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
 
 
-def _call(row: dict[str, Any]) -> Call:
+def call_of(row: dict[str, Any]) -> Call:
+    """The call of a slice."""
     end = row["ts"] + row["dur"]
     details = row["args"]
     known = row["pid"], row["tid"], row["name"], row["cat"], details.get("team", ""), details.get("ended_by")

@@ -13,6 +13,7 @@ from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import ADD, BEFORE, SET, SPAN, WAITS, WORD, Event, plain
 from pyshmem.timelines.rings import ROW, settled
+from pyshmem.timelines.taxes import call_of, divided
 from trace_format import checked
 
 PROGRAM = """
@@ -163,6 +164,13 @@ def test_calls_say_bytes_pe_route_team_and_failures(timeline):
     assert "shmem.my_pe" not in by_name
     assert metadata["pes"] == 3 and metadata["events"] == len(calls)
     assert metadata["clock_error_us"] == {"0": 0, "1": 0, "2": 0} and not metadata["lost_events"]
+
+
+def test_the_file_says_where_the_time_of_each_pe_went(timeline):
+    metadata, calls, _ = timeline
+    parts = divided([call_of(call) for call in calls]).parts
+    assert metadata["taxes_us"] == {str(pe): own for pe, own in parts.items()}
+    assert len(parts) == 3 and all(own["waits"] > 0 and own["computing"] > 0 for own in parts.values())
 
 
 def test_kernels_have_their_programs_and_these_their_device_calls_within_them(timeline):
