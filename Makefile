@@ -82,8 +82,9 @@ test-jobs: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES) --durations=20
 test-codegen: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/codegen $(BY_CORES)
+# half of the cases of what compiles most: each of its kernels is among them
 test-oldest-triton: $(OLDEST_TRITON)
-	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen $(BY_CORES) -k "nvidia and not gfx" --ignore tests/codegen/test_emitted.py
+	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen $(BY_CORES) -k "nvidia and not gfx" --halved --ignore tests/codegen/test_emitted.py
 $(OLDEST_TRITON): $(VENV)/.installed
 	$(BIN)/python -m pip install $(QUIET) --no-deps --target $@ triton==3.6.0
 # the files that have such tests: to read all of them takes 16 PEs longer than the tests

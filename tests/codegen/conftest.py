@@ -30,10 +30,13 @@ IN_TURN = [
     "test_attention.py", "test_compiles.py", "test_gluon.py", "test_irregular.py", "test_models.py", "test_ops.py",
     "test_partitioned.py", "test_reach.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
 ]  # fmt: skip
+# Whose cases are types, sizes and schedules of the same few kernels
+HALVED = ["test_attention.py", "test_irregular.py", "test_models.py", "test_ops.py", "test_tile_kinds.py"]
 
 
 def pytest_addoption(parser):
     parser.addoption("--everywhere", action="store_true", help="compile every case for all of AMD's GPUs")
+    parser.addoption("--halved", action="store_true", help="run every other case of each test, in files of few kernels")
 
 
 def pytest_configure(config):
@@ -47,9 +50,20 @@ def pytest_collection_modifyitems(config, items):
     others = [
         item for item in items if (item.path.name in IN_TURN or "spill" in item.originalname) and not is_turn(item)
     ]
+    if config.getoption("--halved"):
+        others += halved([item for item in items if item.path.name in HALVED])
     config.hook.pytest_deselected(items=others)
     others = set(others)
     items[:] = [item for item in items if item not in others]
+
+
+def halved(items):
+    """The second, the fourth, ... case of each test for each GPU."""
+    cases = {}
+    for item in items:
+        target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
+        cases.setdefault((item.path, item.originalname, target), []).append(item)
+    return [item for each in cases.values() for item in each[1::2]]
 
 
 def is_turn(item):

@@ -187,9 +187,9 @@ def test_activations_are_copied_16_bytes_at_once_though_nothing_is_known_of_thei
 
 
 EXPERT_WAYS = [
-    *((way, torch.bfloat16, 0) for way in ("dispatch", "dispatch_words", "combine")),
-    ("combine", torch.float32, 0),
-    *((way, torch.uint8, 56) for way in ("dispatch", "dispatch_words")),
+    ("dispatch", torch.bfloat16, 0), ("dispatch", torch.uint8, 56),
+    ("dispatch_words", torch.uint8, 56), ("dispatch_words", torch.bfloat16, 0),
+    ("combine", torch.bfloat16, 0), ("combine", torch.float32, 0),
 ]  # fmt: skip
 
 
