@@ -197,6 +197,17 @@ def barrier_on_stream(team: Team | None = None) -> None:
     plan.launch("barrier_on_stream", near.use_stream(), 0, 0)
 
 
+def sum_in_place(array: Array, team: Team) -> None:
+    """As reduce_on_stream(array, array), whose calls nobody compares: one member may enqueue what another one replays."""
+    pair = pair_of("reduce_on_stream", array, array)
+    if not pair.heap.streams:
+        reduce_on_stream(array, array, team=team)
+        return
+    key = ("sum", pair.dtype, pair.length, pair.dest & 3, team.meeting.wires, job.generation)
+    plan = known.get(key) or remember(key, _planned("reduce_on_stream", "reduce", "sum", team, pair, pair.length))
+    plan.launch("reduce_on_stream", pair.heap.near.use_stream(), pair.dest, pair.src)
+
+
 def _enqueue(routine: str, detail: Any, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     """detail: the operator of a reduction, broadcast's root, the engine of fcollect and alltoall."""
     group = member(_NAMES[routine], team)

@@ -11,6 +11,7 @@ from pyshmem import ops
 from pyshmem.ops import machine
 from pyshmem.ops import plans
 from pyshmem.ops.gemm import copy_engine, selection
+from pyshmem.ops.gemm.graphs import ENQUEUED
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
 from support import here, refuses, work
@@ -453,6 +454,18 @@ def test_pes_that_call_differently_are_refused_on_all():
         ops.gemm_all_gather(torch.ones(4, 8, device=here()), b)
     with refuses("gemm_all_gather", "order: got auto on PE 0 and streamed on PE 1; wants the same call"):
         ops.gemm_all_gather(b[:, :8].clone(), b[:, :8], order="streamed" if one else "auto")
+
+
+@pytest.mark.skipif(not GPU, reason="there is no GPU to capture graphs")
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+def test_a_pe_whose_addresses_come_again_replays_what_the_others_enqueue(operator, split, schedule):
+    """Addresses are private: allocators return other ones on other PEs."""
+    case, kept = Case(operator, split, sizes=(30, 20, 16)), []
+    for call in range(2 * ENQUEUED + 4):  # of two results in turn
+        if shmem.my_pe() != 0:
+            kept.append(case.a)
+            case.a = case.a.clone()
+        case.check(case.call(schedule=schedule, reuse=True), f"call {call}")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU to capture graphs")

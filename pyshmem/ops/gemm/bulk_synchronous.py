@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
+from pyshmem.host.on_stream import sum_in_place
 from pyshmem.ops.copies import peers_of
 from pyshmem.ops.gemm.exchanges import Sum, rows_of, scales_of_pes, scatterer, sender
 from pyshmem.ops.gemm.library import multiply
@@ -132,7 +133,7 @@ class AllReduce:
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.multiply(a, b, out, *scales)
         if out.numel():
-            shmem.reduce_on_stream(out, out, "sum", team=self.problem.team)
+            sum_in_place(out, self.problem.team)  # a PE replays it as soon as it has had its own addresses before
         if self.finish is not None:
             self.finish(out, out)
 
