@@ -47,6 +47,9 @@ class Agent:
         self.remote: dict[tuple[int, int], Stream] = {}  # by context and PE
         self.unfinished: dict[tuple[int, int], Stream] = {}  # non-blocking accesses of local memory, by context and PE
         self.adopted: list[Stream] = []  # operations of kernels that have ended: quiet completes them
+        self.fences: dict[
+            tuple[int, int], int
+        ] = {}  # by PE and stream: stores of kernels that have ended, fenced in them
         self.clock = 1
         self._touched = True
         self._most = 128  # streams that it knows of, before those that have ended are looked for
@@ -86,11 +89,12 @@ class Agent:
             found = self.remote[ctx, target] = self.streams.new()
         return found
 
-    def lines(self, ctx: int, target: int) -> tuple[Stream, ...]:
-        """The streams of which a fence orders what is earlier before an operation on a PE."""
-        stores = self.remote.get((STORES, target))
-        line = self.remote.get((0 if ctx == STORES else ctx, target))
-        return tuple(stream for stream in (line, stores) if stream is not None)
+    def has_fenced(self, stream: int, number: int, ctx: int, target: int) -> bool:
+        """Whether a fence has ordered an earlier operation before what follows on a PE, through a context."""
+        for each in (self.remote.get((max(ctx, 0), target)), self.remote.get((STORES, target))):
+            if each is not None and each.id == stream:
+                return number <= each.fenced
+        return number <= self.fences.get((target, stream), 0)
 
     def pending(self, ctx: int, pe: int) -> Stream:
         found = self.unfinished.get((ctx, pe))
@@ -121,6 +125,7 @@ class Agent:
             self.clock += bool(self.adopted)
             self._end(self.adopted)
             self.adopted.clear()
+            self.fences.clear()
         self.stores.fenced = self.stores.number
         self._changed()
 
@@ -178,7 +183,9 @@ class Agent:
         self.clock += 1
         self._changed()
         know = Knowledge(dict(self.know.upto), {stream: set(each) for stream, each in self.know.single.items()})
-        return Agent(self.streams, self.pe, label, know)
+        program = Agent(self.streams, self.pe, label, know)
+        program.fences = self.fences
+        return program
 
     def adopt(self, child: Agent) -> None:
         """The end of a kernel: its own accesses and stores are complete, its operations on PEs are not."""
@@ -187,6 +194,7 @@ class Agent:
         self.acquire(Message(upto, child.know.single))
         self.clock += 1
         self._end([child.own, child.stores])
+        self.fences |= {(pe, each.id): each.fenced for (of, pe), each in child.remote.items() if of == STORES}
         self.adopted += child.remote.values()
         self.adopted += child.unfinished.values()
 

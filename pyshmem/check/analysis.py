@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 from typing import Any
 
-from pyshmem.check.agents import STORES, Agent, Stream, Streams
+from pyshmem.check.agents import STORES, Agent, Streams
 from pyshmem.check.clocks import Knowledge, Message
 from pyshmem.check.findings import Findings, Place
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
@@ -101,15 +101,15 @@ class Analysis:
         for space, *each in ranges:
             span = tuple(each)
             if space == pe or space < 0:
-                self._touch(local, agent, space, span, agent.lines(0, pe))
+                self._touch(local, agent, space, span, (0, pe))
                 self._change(local, space, span, "store", value)
             else:
                 self._remote(agent, WRITE, site, name, STORES, space, [span], ("store", value))
 
-    def _touch(self, op: Op, agent: Agent, space: int, span: Span, lines: tuple[Stream, ...] = ()) -> None:
+    def _touch(self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None) -> None:
         if span[0] >= span[1]:
             return
-        self.memory.access(op, agent, space, span, lines)
+        self.memory.access(op, agent, space, span, on)
         if space >= 0 and (fault := self.blocks[agent.pe].fault(span)):
             self.findings.alone(fault, op, self._place(agent.pe, space, *bounds(span)))
 
@@ -119,13 +119,12 @@ class Analysis:
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
         op = self._op(agent, kind, site, name, agent.to(ctx, pe))
-        lines = agent.lines(ctx, pe)
         op.target = pe
         op.width = width if kind == ATOMIC else 0
         if any(self.watched.within(pe, *bounds(span)) for span in spans):
             op.message = agent.release(pe, 0 if ctx == STORES else ctx)
         for span in spans:
-            self._touch(op, agent, pe, span, lines)
+            self._touch(op, agent, pe, span, (ctx, pe))
             self._change(op, pe, span, *change)
         return op
 
@@ -188,7 +187,7 @@ class Analysis:
             op.width = width
             op.target = target
             op.message = agent.release(target, ctx)
-            self._touch(op, agent, target, (start, start + size), agent.lines(ctx, target))
+            self._touch(op, agent, target, (start, start + size), (ctx, target))
             self._change(op, target, (start, start + size), operator, operand)
         self.fetching[pe, time, target, start] = op
 

@@ -167,7 +167,7 @@ def allocated(name: str, array: Any) -> None:
         space, start, end = recorder.array(array)
         if space >= 0:
             block = cpu.allocator.nearest(start)  # the array may be less than its allocation
-            start, end = block if block is not None else (start, end)
+            start, end = block if block is not None and start < cpu.size else (start, end)
             recorder.write(now(), "alloc", start, end, _FILLS.get(name), name)
 
 

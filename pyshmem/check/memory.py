@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from pyshmem.check.agents import Agent, Stream
+from pyshmem.check.agents import Agent
 from pyshmem.check.shadow import Cell, Op, Shadow
 from pyshmem.check.spans import Span
 
@@ -34,13 +34,13 @@ class Memory:
         self._report = report
         self._swept = 1024  # ranges after the last sweep, doubled
 
-    def access(self, op: Op, agent: Agent, space: int, span: Span, lines: tuple[Stream, ...] = ()) -> None:
-        """Compare and remember. lines: of an operation on a PE, the streams of which fence orders what is earlier."""
+    def access(self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None) -> None:
+        """Compare and remember. on: the context and the PE of an operation on a PE, after what a fence has ordered there."""
         shadow = self.spaces[space]
         places = shadow.places(span)
         groups = shadow.groups(places)
         for cell, _ in groups:
-            for old in self._unordered(op, agent, cell, lines):
+            for old in self._unordered(op, agent, cell, on):
                 self._report(old, op, space, *shadow.extent(places, cell))
         if op.kind == WRITE:
             shadow.write(span, places, groups, op)
@@ -51,14 +51,14 @@ class Memory:
             else:
                 cell.atomics.setdefault(op.width, {})[op.stream, op.kind] = op
 
-    def _unordered(self, op: Op, agent: Agent, cell: Cell, lines: tuple[Stream, ...]) -> list[Op]:
+    def _unordered(self, op: Op, agent: Agent, cell: Cell, on: tuple[int, int] | None) -> list[Op]:
         """The earlier accesses that conflict with this one and that nothing orders before it."""
         found = []
         for held in _against(op, cell):
             for old in held:
                 if old is op or agent.knows(old.stream, old.number):
                     continue
-                if lines and any(old.stream == line.id and old.number <= line.fenced for line in lines):
+                if on is not None and agent.has_fenced(old.stream, old.number, *on):
                     continue
                 if old.kind in _READS and op.kind in _READS:
                     continue

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from pyshmem.check.trace import IN_KERNEL, Trace, now
+from pyshmem.host.registration import registered_at
 from pyshmem.runtime.arguments import describe
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import SHIFT
@@ -97,6 +98,10 @@ class Recorder:
                 start = address - base
                 if start < cpu.size and base in self._pes:
                     return self._pes[base], start, start + nbytes
+        registered = registered_at(address)
+        if registered is not None:
+            pe, place = registered
+            return pe, stride + place, stride + place + nbytes
         return -1 - job.my_pe, address, address + nbytes
 
     def strided(self, address: int, nbytes: int, step: int, count: int) -> Range:
@@ -129,6 +134,8 @@ class Recorder:
     def is_seen(self, address: int) -> bool:
         """Whether accesses to this address are recorded."""
         if self._heaps and self._heaps[0][0] <= address < self._heaps[-1][0] + cpu.size:
+            return True
+        if registered_at(address) is not None:
             return True
         return any(kept.start <= address < kept.end for kept in self.watched)
 

@@ -50,6 +50,8 @@ _PLANS: dict[Any, Plan] = {}
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Records reads and writes of memory that is watched, while no call of the library runs."""
 
+    supports_higher_order_operators = True
+
     @classmethod
     def is_infra_mode(cls) -> bool:
         """Whether torch.compile may compile while the mode is on."""
@@ -60,7 +62,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         plan = _PLANS.get(func)
         if plan is None:
             plan = _PLANS[func] = _plan(func)
-        if recorder.idle:
+        if recorder.idle or types:  # a subclass's operator calls those of plain tensors
             return func(*args, **kwargs)
         look(plan.name, args)
         if not plan.arguments:
@@ -90,6 +92,8 @@ def watch_lists() -> None:
 
 
 def _plan(func: Any) -> Plan:
+    if not hasattr(func, "_schema"):  # an operator of functions, which calls those of tensors
+        return Plan(str(func), ())
     schema = func._schema
     name = schema.name.removeprefix("aten::")
     views = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
@@ -106,7 +110,7 @@ def _accesses(func: Any, plan: Plan, args: Any, kwargs: Any) -> tuple[list[Range
         return _chosen(func, args, kwargs, _CHOSEN[plan.name])
     reads: list[Range] = []
     writes: list[Range] = []
-    if plan.name == "copy_" and args[0].data_ptr() == args[1].data_ptr():
+    if plan.name == "copy_" and _is_seen(args[0]) and args[0].data_ptr() == args[1].data_ptr():
         return reads, writes, 0
     address = 0
     for index, name, is_written in plan.arguments:
@@ -156,7 +160,9 @@ def _last(array: torch.Tensor) -> int:
 
 
 def _is_seen(tensor: torch.Tensor) -> bool:
-    return tensor.is_cpu and tensor.layout is torch.strided and recorder.is_seen(tensor.data_ptr())
+    if not tensor.is_cpu or tensor.layout is not torch.strided or torch._is_functional_tensor(tensor):
+        return False
+    return recorder.is_seen(tensor.data_ptr())
 
 
 def ranges_of(tensor: torch.Tensor) -> list[Range]:

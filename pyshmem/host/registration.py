@@ -194,6 +194,13 @@ def _require_one(argument: str, kind: type[Any], each: list[str], wants: str) ->
         refuse(kind, "register", argument, got, wants)
 
 
+def registered_at(address: int) -> tuple[int, int] | None:
+    """(PE, place alike on all PEs) of memory that a PE has registered on the CPU; None if the address is elsewhere."""
+    window = _windows.get("cpu")
+    found = window.find(address) if window is not None else None
+    return None if found is None else (job.node_pes[found[0]], found[1])
+
+
 def _window(heap: Heap) -> Window:
     """The window beside the heap. Collective over the world."""
     if heap.device not in _windows:

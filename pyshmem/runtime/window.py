@@ -109,6 +109,11 @@ class Window:
             self._base = memory.reserve(stride * node.size)
         self._own = self._base + node.rank * stride
 
+    def find(self, address: int) -> tuple[int, int] | None:
+        """Return (node rank, place in its part) of an address; None if it is outside the range."""
+        at = address - self._base
+        return divmod(at, self._stride) if 0 <= at < self._stride * self._node.size else None
+
     def add(self, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]]) -> int | None:
         """Map the chunks of all PEs of the node, and return the address of this PE's first; None if there is no room.
 

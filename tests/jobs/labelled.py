@@ -72,6 +72,17 @@ def stores_without_fence_and_the_signal_of_another_program_kernel(ctx, x, count,
 
 
 @triton.jit
+def stores_of_two_kernels_with_a_fence_kernel(ctx, x):
+    dev.store(ctx, x + tl.arange(0, 4), 1, 1)
+    dev.fence(ctx)
+
+
+@triton.jit
+def stores_of_two_kernels_without_a_fence_kernel(ctx, x):
+    dev.store(ctx, x + tl.arange(0, 4), 1, 1)
+
+
+@triton.jit
 def loads_one_element_of_each_kernel(ctx, x, z):
     pes = tl.arange(0, 4)
     tl.store(z, tl.sum(dev.load(ctx, x + 1, pes, pes < dev.n_pes(ctx), 0)))
