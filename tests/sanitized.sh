@@ -31,7 +31,7 @@ cd "$root/tests/jobs" || exit 1  # not in the root, from which Python would impo
 sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py \
-    test_service.py test_service_gpu.py test_far_waits.py test_fuzzed_service.py test_proxy.py test_fabric_order.py -q --capture=sys || status=1
+    test_service.py test_service_gpu.py test_far_waits.py test_held_puts.py test_fuzzed_service.py test_proxy.py test_fabric_order.py -q --capture=sys || status=1
 sanitized "$bin/pyshmemrun" -n 2 c/fuzzed.py 7 3 || status=1
 PYSHMEM_NODE_SIZE=1 PYSHMEM_FAR=tcp sanitized "$bin/pyshmemrun" -n 2 c/fuzzed.py 8 3 || status=1
 cd ../pes && sanitized "$bin/pyshmemrun" -n 2 -m pytest . -q --capture=sys || status=1

@@ -7,7 +7,7 @@
 #pragma once
 #include <sys/epoll.h>
 
-#include "_links.h"
+#include "_held.h"
 
 #include "_libfabric.h"
 

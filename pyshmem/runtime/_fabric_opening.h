@@ -240,7 +240,7 @@ static void restart_link(link_t *l) {
     say_goodbye(l);
     for (; l->count; l->first = (l->first + 1) % l->room, l->count--) free(l->queue[l->first].packed);
     empty_wire(far->fabric, ORIGIN, &l->wire);
-    l->error = 0, l->flying = l->reading = 0;
+    l->error = 0, l->flying = l->reading = 0, l->n_held = 0;
     l->sent = l->asked = l->executed = l->fenced = l->rest = l->have = 0;
     for (int i = 0; i < far->n_open; i++)
         if (far->open[i] == l) far->open[i] = far->open[--far->n_open];

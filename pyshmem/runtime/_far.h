@@ -198,6 +198,7 @@ static link_t *far_quiet(void) {
 
 /* Later writes and reads by the fabric wait for the requests so far; requests are in order anyway. */
 static link_t *far_fence(void) {
+    __atomic_add_fetch(&far->fences, 1, __ATOMIC_RELAXED);
     pthread_mutex_lock(&far->lock);
     int n = far->fabric ? far->n_open : 0;
     pthread_mutex_unlock(&far->lock);

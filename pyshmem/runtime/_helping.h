@@ -31,7 +31,9 @@ static void stop_helping(service_t *s) {
  */
 static void help(int ends) {
     service_t *s = far ? far->service : NULL;
-    if (!s || (ends && !helping)) return;
+    if (!s) return;
+    if (!ends) send_all_held();
+    if (ends && !helping) return;
     int64_t now = now_ns();
     int away = helping && now - helping > AWAY_NS;
     if (away) __atomic_store_n(&s->shy, now + SHY_NS, __ATOMIC_RELAXED);

@@ -90,11 +90,16 @@ typedef struct {
     int reads, waiting; /* whether a thread that waits looks for replies; the threads that wait for it */
     int64_t progress;   /* when something last came */
     wire_t wire;
+    char *held; /* requests that are not sent yet, see _held.h */
+    uint64_t n_held, put_fences;
+    int64_t put_at; /* when the last small put was made; put_fences: and after how many fences */
 } link_t;
 
 typedef struct {
     int my_pe, n_pes, spins;
     int wake, epoll; /* of the service */
+    int holding;     /* whether a link may hold requests */
+    uint64_t fences; /* how many there have been */
     int trial;       /* the self-test of a fabric: requests to HOLD are executed, and no connection is given up */
     char *base;
     uint64_t length; /* of this PE's part of the CPU heap, with the areas */
@@ -119,6 +124,7 @@ static int follows_writes(const link_t *l), uses_messages(void);
 static ssize_t wire_send(link_t *l, const struct iovec *v, int n); /* of _wires.h; as sendmsg and recv */
 static ssize_t wire_receive(link_t *l, char *into, uint64_t room);
 static int wire_sleep(link_t *l);
+static int link_write(link_t *l, const struct iovec *buffers, int n);
 
 /* Sends what fits into the socket, and returns what sendmsg does. */
 static ssize_t send_parts(int fd, struct iovec *v, int n) {
@@ -333,6 +339,7 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
     int64_t begun = now_ns();
     int failed = pthread_mutex_lock(&l->lock);
     if (failed) return -1;
+    if (l->executed < last && l->n_held) failed = link_write(l, NULL, 0);
     while (!failed && l->executed < last) {
         failed = l->error || link_rest(l, begun) || is_late(l, begun);
         if (failed || l->executed >= last || now_ns() - begun < SLICE_MS * 1000000) continue;
@@ -351,10 +358,13 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
 
 /* ---- requests ---- */
 
-/* Sends the buffers. If the wire is full, replies are read meanwhile: the target does not read requests while it cannot
- * reply. */
-static int link_write(link_t *l, struct iovec *v, int n) {
+/* Sends what is held, and up to three buffers. If the wire is full, replies are read meanwhile: the target does not read
+ * requests while it cannot reply. */
+static int link_write(link_t *l, const struct iovec *buffers, int n) {
     int64_t since = now_ns();
+    struct iovec all[4] = {{l->held, l->n_held}}, *v = l->n_held ? all : all + 1;
+    for (int i = 0; i < n; i++) all[1 + i] = buffers[i];
+    n += l->n_held != 0, l->n_held = 0;
     while (n) {
         ssize_t k = l->wire.on ? wire_send(l, v, n) : send_parts(l->fd, v, n);
         if (k < 0 && errno != EAGAIN && errno != EINTR) return link_fail(l, errno);
@@ -459,17 +469,4 @@ static int link_enter(link_t *l) {
 static link_t *link_leave(link_t *l, int failed) {
     pthread_mutex_unlock(&l->lock);
     return failed ? l : NULL;
-}
-
-/* Sends a request with its data. The link is locked. */
-static int request(link_t *l, request_t *r, const void *data, uint64_t nbytes) {
-    struct iovec v[2] = {{r, sizeof *r}, {(void *)data, nbytes}};
-    /* The first request after a reply asks for the next one, so that a single put needs no second request to be
-     * completed. */
-    if (r->op != GET && r->op != GET_STRIDED && r->op != FETCH) r->asks = r->op == FLUSH || l->asked <= l->executed;
-    l->sent++;
-    note_sent(l->pe, l->sent, l->sent);
-    if (r->op != FLUSH) l->due = l->sent;
-    if (r->asks || r->op == GET || r->op == GET_STRIDED || r->op == FETCH) l->asked = l->sent;
-    return link_write(l, v, nbytes ? 2 : 1);
 }

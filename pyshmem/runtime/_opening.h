@@ -106,7 +106,7 @@ static link_t *new_link(int pe, const char *address, Py_ssize_t length) {
 
 static void link_free(link_t *l) {
     for (; l->count; l->first = (l->first + 1) % l->room, l->count--) free(l->queue[l->first].packed);
-    free(l->queue);
+    free(l->queue), free(l->held);
     free(l);
 }
 

@@ -136,6 +136,7 @@ static int end_get(proxy_t *x) {
 /* Polls for a while, and then less and less often. Returns whether a wake has come. */
 static int rest(proxy_t *x, int64_t since) {
     int64_t idle = now_ns() - since;
+    send_all_held();
     if (idle > BUSY_NS) return nap(x->wake, idle);
     if (far->spins <= CROWDED)
         sched_yield();

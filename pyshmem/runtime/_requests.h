@@ -41,6 +41,7 @@ typedef struct service {
     int helped;                     /* whether a call that waits executes them, and the service need not be woken */
     int rest;                       /* how long the service sleeps */
     int64_t shy;                    /* until when no call executes them */
+    int64_t held_since;             /* since when this PE holds requests (_held.h), as the service knows; or 0 */
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
     int64_t paused;                 /* since when it does not accept connections, for want of descriptors; or 0 */
     pthread_mutex_t lock;           /* of the list of peers, for a fork */

@@ -329,12 +329,23 @@ static void go_round(service_t *s) {
     if (s->paused && now_ns() - s->paused > PAUSE_NS) pause_admission(s, 0);
 }
 
+/* Sends what this PE has held for HELD_MS, see _held.h. Returns how long the service may sleep after it. */
+static int held_rest(service_t *s) {
+    int64_t now = now_ns();
+    if (s->held_since && now - s->held_since >= HELD_MS * 1000000) send_all_held(), s->held_since = 0;
+    int holds = __atomic_load_n(&far->holding, __ATOMIC_ACQUIRE);
+    s->held_since = !holds ? 0 : s->held_since ? s->held_since : now;
+    return holds ? HELD_MS : -1;
+}
+
+static int sooner(int a, int b) { return a < 0 || (b >= 0 && b < a) ? b : a; }
+
 /* How long the service may sleep, in milliseconds; -1: until something happens. What it does for the fabric first may
  * leave requests that wait. */
 static int rest_of(service_t *s) {
     fabric_serve(s);
-    int fabric = fabric_rest(), most = s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1;
-    return most < 0 || (fabric >= 0 && fabric < most) ? fabric : most;
+    int rest = sooner(fabric_rest(), held_rest(s));
+    return sooner(rest, s->waits ? 0 : s->paused ? 100 : s->strangers ? 500 : -1);
 }
 
 /* Executes the requests that have come. Called with the seat. */

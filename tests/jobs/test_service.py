@@ -269,7 +269,7 @@ def test_a_call_that_waits_executes_requests_and_the_service_sleeps_on(spacious)
     begun = time.monotonic()
     while True:
         before = slices(served)
-        for _ in range(50):  # it may not have gone to sleep yet before the first
+        for _ in range(20):  # it may not have gone to sleep yet before the first
             peer.send(FETCH, 8, detail=3)
             peer.reply()
         if slices(served) == before:

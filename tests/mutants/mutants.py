@@ -356,6 +356,9 @@ MUTANTS = [
            "jobs far_waits not_for_the_messages_of_barriers"),
     Mutant("far-quiet-forgets-puts", _C, "if (r->op != FLUSH) l->due = l->sent;", "",
            "jobs far_waits not_for_the_messages_of_barriers"),
+    Mutant("far-small-puts-go-one-by-one", _C, "now_ns() - l->put_at < SOON_NS", "0", "jobs held_puts one_message"),
+    Mutant("far-held-puts-stay", _C, "send_all_held(), s->held_since = 0;", "s->held_since = 0;", "jobs held_puts no_call_follows"),
+    Mutant("far-requests-pass-held-puts", _C, "*v = l->n_held ? all : all + 1;", "*v = all + 1;", "jobs held_puts does_not_pass_them"),
     Mutant("capi-static-data-are-not-found", _CAPI, "each->away = block - each->start;", "each->away = 0;",
            "jobs c_library each_kind"),
     # ---- the first day on AMD GPUs ----

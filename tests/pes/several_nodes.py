@@ -17,7 +17,7 @@ OF_TILES = (
 )  # fmt: skip
 # In these files a test that is refused by name, on all PEs, counts as skipped. In all others it fails.
 SOME_OF_TILES = (
-    "attention", "autocast", "chapter_programs", "device_collectives", "device_gluon", "device_kernels",
+    "attention", "autocast", "chapter_programs", "device_collectives", "device_gluon", "device_grids", "device_kernels",
     "device_refusals", "device_rma", "experts", "flash_decode", "float8", "gradcheck", "nn", "norms", "on_stream",
     "ops_gradients", "torch_func", "torch_library", "torch_models",
 )  # fmt: skip
