@@ -271,6 +271,7 @@ assert slowest < 5, f"an operation took {slowest} s"
 """
 
 
-def test_operations_do_not_wait_for_a_target_that_computes_in_python(start):
-    job = start(ONE, COMPUTING)
+@pytest.mark.parametrize("carrier", [{}, FABRIC, MESSAGES], ids=["tcp", "fabric", "messages"])
+def test_operations_do_not_wait_for_a_target_that_computes_in_python(carrier, start):
+    job = start(ONE, COMPUTING, **carrier)
     assert job.end() == 0, job.err
