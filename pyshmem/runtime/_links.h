@@ -358,8 +358,8 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
 
 /* ---- requests ---- */
 
-/* Sends what is held, and up to three buffers. If the wire is full, replies are read meanwhile: the target does not read
- * requests while it cannot reply. */
+/* Sends what is held, and up to three buffers. If the wire is full, replies are read meanwhile: the target does not
+ * read requests while it cannot reply. */
 static int link_write(link_t *l, const struct iovec *buffers, int n) {
     int64_t since = now_ns();
     struct iovec all[4] = {{l->held, l->n_held}}, *v = l->n_held ? all : all + 1;
