@@ -8,6 +8,7 @@ import pyshmem as shmem
 import triton
 import triton.language as tl
 from pyshmem import irregular
+from pyshmem.irregular.sorted_groups import Sorted
 from matrices import LENGTHS, dense, numbers, sparse
 from support import here, refuses
 
@@ -281,6 +282,13 @@ def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes
         assert torch.equal(y.cpu().double(), dense(sparse([4, 0, 2])) @ x.cpu().double())
     assert seen == [(3, 17, 6, 2.0, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3))]
     assert (irregular.SCHEDULES["nonzero_split"], 256) in matrix.kept
+
+
+def test_auto_takes_rows_by_length_for_several_columns_at_a_time(few_pes, monkeypatch):
+    monkeypatch.setattr(irregular.selector, "schedule_for", lambda *features: "merge_path")
+    matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17 * 2).view(17, 2)
+    assert torch.equal(irregular.spmm(matrix, b).cpu().double(), dense(sparse([4, 0, 2])) @ b.cpu().double())
+    assert any(isinstance(each, Sorted) for each in matrix.kept.values())
 
 
 def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
