@@ -11,7 +11,7 @@ from removals import ROOT, outcome, removals
 RING = ROOT / "examples" / "ring.py"
 
 
-@pytest.mark.parametrize("removal", removals(RING.read_text()), ids=lambda removal: removal.what)
+@pytest.mark.parametrize("removal", list(removals(RING.read_text())), ids=lambda removal: removal.what)
 def test_each_order_of_the_ring_is_missed(removal, tmp_path):
     assert outcome(removal, RING.name, tmp_path, 3, "").startswith("reported: ")
 
