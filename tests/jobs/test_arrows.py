@@ -79,7 +79,7 @@ def test_every_wait_of_random_programs_has_its_arrow_from_the_message_that_it_wa
     pairs = joined(folder / "out.json", slices)
     assert len(pairs) == len(waits) > PROGRAMS
     added = Counter()
-    for write, wait in sorted(pairs, key=lambda pair: pair[0]["ts"]):
+    for write, wait in sorted(pairs, key=lambda pair: pair[1]["ts"]):
         word = write["args"]["word"], write["args"]["pe"]
         added[word] += 1
         assert wait["args"]["word"] == write["args"]["word"]

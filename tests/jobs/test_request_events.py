@@ -171,6 +171,7 @@ data, flags = shmem.zeros(1 << 16, dtype=torch.int32), shmem.zeros(n, dtype=torc
 plan, ctx = random.Random(3), shmem.device_context()
 own = np.ones(1 << 16, np.int32)
 with shmem.trace("out.json"):
+    shmem.barrier_all()  # all PEs record from here on
     for _ in range(40):
         source, target, how, size = plan.randrange(n), plan.randrange(n), plan.randrange(6), plan.choice([1, 100, 50_000])
         if source != me or target == me:
