@@ -40,3 +40,15 @@ def service():
     running = Service()
     yield running
     running.close()
+
+
+@pytest.fixture
+def played():
+    """PE 1, played by the test, to which PE 0's service in this process is connected: it has put, and been answered."""
+    from far_peer import PUT, REPLY, Played  # imports pyshmem
+
+    playing = Played()
+    assert playing.connect() == (PUT, 0)
+    playing.socket.sendall(REPLY.pack(2, 0, 0))
+    yield playing
+    playing.close()

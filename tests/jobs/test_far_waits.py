@@ -11,20 +11,11 @@ import threading
 
 import numpy as np
 import pytest
-from far_peer import FLUSH, GET, PLACE, PUT, REPLY, SECONDS, Peer, Played, Service, address_of
+from far_peer import FLUSH, GET, PLACE, REPLY, SECONDS, Peer, Service, address_of
 from pyshmem.runtime import _native
 from test_service import in_child
 
 LARGE = 64 << 20  # more than sockets hold
-
-
-@pytest.fixture
-def played():
-    playing = Played()
-    assert playing.connect() == (PUT, 0)
-    playing.socket.sendall(REPLY.pack(2, 0, 0))
-    yield playing
-    playing.close()
 
 
 class Raised(Exception):

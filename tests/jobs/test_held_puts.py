@@ -11,20 +11,11 @@ import threading
 import numpy as np
 import pytest
 from far_peer import (
-    ADD_UINT64, FETCH, FLUSH, GET, PLACE, PUT, PUT_STRIDED, REPLY, REQUEST, SECONDS, UPDATE, Peer, Played,
+    ADD_UINT64, FETCH, FLUSH, GET, PLACE, PUT, PUT_STRIDED, REPLY, REQUEST, SECONDS, UPDATE, Peer,
 )  # fmt: skip
 from pyshmem.runtime import _native
 
 WITH_DATA = (PUT, PUT_STRIDED)
-
-
-@pytest.fixture
-def played():
-    playing = Played()
-    assert playing.connect() == (PUT, 0)
-    playing.socket.sendall(REPLY.pack(2, 0, 0))
-    yield playing
-    playing.close()
 
 
 def put(values):
