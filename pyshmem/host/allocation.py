@@ -90,7 +90,7 @@ def _room(routine: str, heap: Heap, nbytes: int, alignment: int = ALIGNMENT) -> 
     if offset is None and heap.grow(routine, nbytes, alignment):
         offset = heap.allocator.allocate(nbytes, alignment)
     if offset is None:
-        most = heap.allocator.largest_hole()
+        most = heap.allocator.largest_hole(alignment)
         whole = f"{heap.size} bytes" if heap.size % 2**20 else f"{heap.size >> 20} MiB"
         wants = f"at most {most}, the largest free block of the heap of {whole}: raise {job.size_setting}"
         where = f" at a multiple of {alignment}" if alignment > ALIGNMENT else ""

@@ -118,8 +118,9 @@ class Allocator:
         """The bytes of the heap that no hole has."""
         return self.size - sum(high - low for low, high in self.holes())
 
-    def largest_hole(self) -> int:
-        return max((high - low for low, high in self.holes()), default=0)
+    def largest_hole(self, alignment: int = ALIGNMENT) -> int:
+        """Return the most bytes that one allocation at ``alignment`` can have."""
+        return max([0, *(high - self._aligned(low, alignment) for low, high in self.holes())])
 
     def holes(self) -> Iterator[tuple[int, int]]:
         """Return (start, end) of every free range, in order of address."""

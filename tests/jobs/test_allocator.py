@@ -132,6 +132,17 @@ def test_an_allocation_fits_into_a_heap_extended_by_what_is_missing_and_not_by_l
         assert offset is None if less else (ORIGIN + offset) % alignment == 0
 
 
+@pytest.mark.parametrize("alignment", [8, 64, 256, 4096, 2 * SIZE])
+@pytest.mark.parametrize("taken", [1, 100, SIZE - 1000, SIZE])
+def test_the_largest_hole_at_an_alignment_has_room_for_its_size_and_for_no_byte_more(taken, alignment):
+    allocator = Allocator(SIZE, ORIGIN)
+    assert allocator.allocate(taken) == 0
+    most = allocator.largest_hole(alignment)
+    assert most >= 0
+    assert allocator.allocate(most + 1, alignment) is None
+    assert most == 0 or allocator.allocate(most, alignment) is not None
+
+
 def test_an_empty_heap_allocates_nothing():
     allocator = Allocator(0)
     assert allocator.allocate(1) is None

@@ -361,7 +361,9 @@ def test_free_takes_any_array_that_begins_where_the_allocation_does():
 @pytest.mark.parametrize("make", [*list(MAKERS.values())[:6], lambda n: shmem.zeros(n // 8, dtype=torch.int64)],
                          ids=[*list(MAKERS)[:6], "zeros of int64"])  # fmt: skip
 def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(make, me):
-    before, most = live(), default().allocator.largest_hole()
+    alignment = 256 if make is MAKERS["align"] else 64
+    first = shmem.malloc(64)  # the free block after it begins at no multiple of 256
+    before, most = live(), default().allocator.largest_hole(alignment)
     too_many = max(most, getattr(default(), "cap", 0)) + 64  # a heap with a cap grows up to it
     with pytest.raises(shmem.HeapExhaustedError) as caught:
         make(too_many)
@@ -375,6 +377,7 @@ def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(
     assert live() == before
     shmem.barrier_all()
     shmem.free(make(most))  # what did fit before still does
+    shmem.free(first)
 
 
 def test_sizes_beyond_all_memory_are_refused_as_any_that_do_not_fit():
