@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from pyshmem.timelines import merging
 from pyshmem.timelines.replay import Timeline, savings
-from pyshmem.timelines.taxes import PARTS, Arrow, Call, Taxes, divided, links, read
+from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links, read
 
 DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
 meetings until the last PE came, and communication that nothing hides. The parts of a PE sum to the time of the whole."""
@@ -23,6 +24,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("timeline", type=Path, metavar="out.json", help="of pyshmemrun --trace out.json")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw it, into a .png, .svg or .pdf")
     parser.add_argument("--window", type=float, nargs=2, metavar=("FROM", "TO"), help="what of it to draw, in ms")
+    parser.add_argument(
+        "--savings", type=Path, metavar="FILE", help="also draw the parts, and the program without each"
+    )
     options = parser.parse_args(arguments)
     path = options.timeline
     try:
@@ -35,19 +39,25 @@ def main(arguments: Sequence[str]) -> int:
         if not path.exists():
             merging.finish(path, whole=False)  # of a job that was killed, started by mpiexec
         calls, arrows, notes = read(path)
+        taxes, saved = divided(calls), savings(Timeline(calls, arrows))
+        shown = [part for part in PARTS if any(parts[part] for parts in taxes.parts.values())]
         if options.picture:
-            _draw(calls, arrows, options.picture, options.window)
+            _drawing("lanes")(calls, arrows, options.picture, options.window)
+        if options.savings and shown:
+            _drawing("savings")(taxes, saved, shown, options.savings)
     except (OSError, ValueError) as error:
         print(f"pyshmem taxes: {error}", file=sys.stderr)
         return 2
-    _print(Console(width=None if sys.stdout.isatty() else 120), Table, calls, arrows, notes)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    _print_parts(console, Table, taxes, saved, shown)
+    _print_links(console, Table, calls, max(taxes.whole.values(), default=0.0))
+    for line in [*_slowest(taxes), *notes]:
+        console.print(line, highlight=False)
     return 0
 
 
-def _print(console: Any, table: Any, calls: list[Call], arrows: list[Arrow], notes: list[str]) -> None:
-    taxes, saved = divided(calls), savings(Timeline(calls, arrows))
+def _print_parts(console: Any, table: Any, taxes: Taxes, saved: dict[str, float], shown: Sequence[str]) -> None:
     whole = max(taxes.whole.values(), default=0.0)
-    shown = [part for part in PARTS if any(parts[part] for parts in taxes.parts.values())]
     titles = ["PE", "whole", *shown, "waited for most"]
     rows = [[str(pe), *_cells(taxes, pe, shown)] for pe in taxes.whole]
     if whole:
@@ -61,21 +71,22 @@ def _print(console: Any, table: Any, calls: list[Call], arrows: list[Arrow], not
         console.print(
             _table(table, "In kernels and operators, on the PE that was in it longest", titles, _owners(taxes, shown))
         )
+
+
+def _print_links(console: Any, table: Any, calls: list[Call], whole: float) -> None:
     if pairs := links(calls):
         titles = ["from", "to", "calls", "MB", "ms busy", "of the whole", "GB/s busy"]
         rows = [[f"PE {pe}", f"PE {to}", str(link.calls), f"{link.nbytes / 1e6:.3g}", f"{link.time / 1e3:.2f}",
                  f"{100 * link.time / whole:.0f}%", f"{link.rate:.3g}"] for (pe, to), link in pairs.items()]  # fmt: skip
         console.print(_table(table, "Puts and gets between PEs, while such a call runs", titles, rows))
-    for line in [*_slowest(taxes), *notes]:
-        console.print(line, highlight=False)
 
 
-def _draw(calls: list[Call], arrows: list[Arrow], into: Path, window: Sequence[float] | None) -> None:
+def _drawing(module: str) -> Callable[..., None]:
+    """The function ``draw`` of a module of this package, which wants matplotlib."""
     try:
-        from .lanes import draw
+        return cast("Callable[..., None]", import_module(f".{module}", __package__).draw)
     except ImportError:
-        raise ValueError("got no package matplotlib; --picture wants it: pip install matplotlib") from None
-    draw(calls, arrows, into, tuple(window) if window else None)  # type: ignore[arg-type]
+        raise ValueError("got no package matplotlib; pictures want it: pip install matplotlib") from None
 
 
 def _table(table: Any, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
