@@ -62,14 +62,14 @@ static PyObject *py_fabric_admit_gpu(PyObject *self, PyObject *const *args, Py_s
     /* the proxy may look for a part meanwhile, so the table stays where it is */
     if (!f->regions && !(f->regions = calloc(PARTS, sizeof *f->regions))) return PyErr_NoMemory();
     if (f->n_regions == PARTS) return no_fabric("the heap has too many parts"), NULL;
-    region_t *r = &f->regions[f->n_regions];
-    *r = f->next, f->next = (region_t){0};
+    region_t *r = &f->next;
     r->keys = calloc((size_t)far->n_pes, sizeof *r->keys), r->bases = calloc((size_t)far->n_pes, sizeof *r->bases);
     if (!r->keys || !r->bases) return PyErr_NoMemory();
     for (int pe = 0; pe < far->n_pes; pe++) {
         PyObject *known = PyTuple_GetItem(args[0], pe);
         if (!known || !PyArg_ParseTuple(known, "KK", &r->keys[pe], &r->bases[pe])) return NULL;
     }
+    f->regions[f->n_regions] = *r, *r = (region_t){0};
     __atomic_store_n(&f->n_regions, f->n_regions + 1, __ATOMIC_RELEASE);
     Py_RETURN_NONE;
 }

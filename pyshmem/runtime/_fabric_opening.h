@@ -17,7 +17,8 @@ static int offers(const char *provider, const char *node, uint64_t order, int hm
     wish->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
     wish->tx_attr->msg_order = wish->rx_attr->msg_order = order;
     wish->fabric_attr->prov_name = provider ? strdup(provider) : NULL;
-    int code = libfabric.getinfo(FI_VERSION_1_14, node, NULL, node ? FI_SOURCE : 0, wish, found);
+    int here = !provider || wish->fabric_attr->prov_name; /* without a name all would be offered */
+    int code = here ? libfabric.getinfo(FI_VERSION_1_14, node, NULL, node ? FI_SOURCE : 0, wish, found) : -ENOMEM;
     libfabric.freeinfo(wish);
     return code;
 }
@@ -25,14 +26,12 @@ static int offers(const char *provider, const char *node, uint64_t order, int hm
 static void forget_region(region_t *r) {
     if (r->mr[ORIGIN] && r->mr[ORIGIN] != r->mr[TARGET]) r->mr[ORIGIN]->fid.ops->close(&r->mr[ORIGIN]->fid);
     if (r->mr[TARGET]) r->mr[TARGET]->fid.ops->close(&r->mr[TARGET]->fid);
-    r->mr[ORIGIN] = r->mr[TARGET] = NULL;
+    free(r->keys), free(r->bases);
+    *r = (region_t){0};
 }
 
 static void forget_regions(fabric_t *f) {
-    for (; f->n_regions; f->n_regions--) {
-        region_t *r = &f->regions[f->n_regions - 1];
-        forget_region(r), free(r->keys), free(r->bases);
-    }
+    for (; f->n_regions; f->n_regions--) forget_region(&f->regions[f->n_regions - 1]);
 }
 
 static void close_fabric(fabric_t *f) {
@@ -208,8 +207,8 @@ static PyObject *py_fabric_connect(PyObject *self, PyObject *const *args, Py_ssi
     (void)self;
     fabric_t *f = far ? far->opening : NULL;
     if (!arity("fabric_connect", n, 1)) return NULL;
-    if (!f || !(f->remotes = calloc((size_t)far->n_pes, sizeof *f->remotes)))
-        return no_fabric("no fabric is open"), NULL;
+    if (!f) return no_fabric("no fabric is open"), NULL;
+    if (!(f->remotes = calloc((size_t)far->n_pes, sizeof *f->remotes))) return PyErr_NoMemory();
     for (int pe = 0; pe < far->n_pes; pe++) {
         PyObject *known = PyTuple_GetItem(args[0], pe);
         char *address[2];

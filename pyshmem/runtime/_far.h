@@ -110,12 +110,10 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
                        .offset = offset_of(place + i * step),
                        .nbytes = n * item,
                        .value = step};
-        if (!packed)
-            failed = link_fail(l, ENOMEM);
-        else
-            failed =
-                expect(l, (expected_t){l->sent + 1, n * item, dest + i * own_step, own_step, item, NULL, packed}) ||
-                request(l, &r, NULL, 0);
+        expected_t e = {l->sent + 1, n * item, dest + i * own_step, own_step, item, NULL, packed};
+        failed = packed ? expect(l, e) : link_fail(l, ENOMEM);
+        if (failed) free(packed);
+        failed = failed || request(l, &r, NULL, 0);
     }
     last = l->sent;
     return link_leave(l, failed) || link_await(l, first, last) ? l : NULL;

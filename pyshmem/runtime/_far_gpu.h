@@ -180,7 +180,8 @@ static PyObject *py_far_open_gpu(PyObject *self, PyObject *const *args, Py_ssize
     for (int i = 0; i < 11; i++)
         if (!to_u64(args[i], &number[i])) return NULL;
     far_gpu_t *g = calloc(1, sizeof *g);
-    if (!far || !far->service || far->gpu || !g || length != sizeof g->plans) {
+    if (!g) return PyErr_NoMemory();
+    if (!far || !far->service || far->gpu || length != sizeof g->plans) {
         free(g);
         PyErr_SetString(PyExc_RuntimeError,
                         "no service runs, or it has GPU memory already, or plans have a wrong size");

@@ -155,7 +155,8 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
     for (int i = 0; i < 7; i++)
         if (i != 4 && !to_u64(args[i], &number[i])) return NULL;
     far_t *f = calloc(1, sizeof *f);
-    if (far || !f || length != TOKEN) {
+    if (!f) return PyErr_NoMemory();
+    if (far || length != TOKEN) {
         free(f);
         PyErr_SetString(PyExc_RuntimeError, "a service runs already, or a token has a wrong size");
         return NULL;

@@ -196,15 +196,14 @@ static PyObject *py_proxy_open(PyObject *self, PyObject *const *args, Py_ssize_t
     (void)self;
     uint64_t number[3];
     if (!words_of("proxy_open", args, n, 3, number)) return NULL;
-    proxy_t *x = far->proxy ? NULL : calloc(1, sizeof *x);
-    if (!x) {
-        PyErr_SetString(PyExc_RuntimeError, "a proxy runs already, or there is no memory");
-        return NULL;
-    }
+    if (far->proxy) return PyErr_SetString(PyExc_RuntimeError, "a proxy runs already"), NULL;
+    proxy_t *x = calloc(1, sizeof *x);
+    if (!x) return PyErr_NoMemory();
     x->ring = (char *)number[0], x->record = (int64_t *)number[1], x->code = (int64_t)number[2];
     x->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     errno = x->wake < 0 ? errno : start_thread(&x->thread, run_proxy, x);
     if (errno) {
+        if (x->wake >= 0) close(x->wake);
         free(x);
         return PyErr_SetFromErrno(PyExc_OSError);
     }

@@ -9,7 +9,8 @@
 #include "_far.h"
 
 enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
-/* connections without a greeting beside those of the job's PEs; how long none is accepted for want of descriptors */
+/* connections without a greeting beside those of the job's PEs; how long none is accepted for want of memory or
+ * descriptors */
 enum { STRANGERS = 64, PAUSE_NS = 100000000 };
 
 /* The connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out:
@@ -43,8 +44,8 @@ typedef struct service {
     int64_t shy;                    /* until when no call executes them */
     int64_t held_since;             /* since when this PE holds requests (_held.h), as the service knows; or 0 */
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
-    int64_t paused;                 /* since when it does not accept connections, for want of descriptors; or 0 */
-    pthread_mutex_t lock;           /* of the list of peers, for a fork */
+    int64_t paused;       /* since when it does not accept connections, for want of memory or descriptors; or 0 */
+    pthread_mutex_t lock; /* of the list of peers, for a fork */
     int wake, stopped;
     int gpu_busy, waits;            /* a request waits for the GPU; others wait until it has been executed */
     peer_t *serving, *gone;         /* the peer whose request is being executed; those to free */

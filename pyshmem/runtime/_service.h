@@ -147,15 +147,16 @@ static void watch(service_t *s, peer_t *p, int op) {
     epoll_ctl(s->epoll, op, p->fd, &e);
 }
 
-static peer_t *new_peer(service_t *s, int fd, int pe) {
-    peer_t *p = malloc(sizeof *p);
-    if (!p) return NULL;
+/* Begins a wire with a stranger. */
+static void begin_wire(service_t *s, peer_t *p, int fd) {
     memset(p, 0, offsetof(peer_t, in));
-    p->fd = fd, p->pe = pe, p->since = now_ns();
+    p->fd = fd, p->pe = -1, p->since = now_ns();
     pthread_mutex_lock(&s->lock);
     p->next = s->peers, s->peers = p;
     pthread_mutex_unlock(&s->lock);
-    return p;
+    s->strangers++;
+    set_options(fd);
+    watch(s, p, EPOLL_CTL_ADD);
 }
 
 /* Ends a wire. A forked process may hold it too: only shutdown ends it for the other side, and only DEL for epoll. The
@@ -204,18 +205,17 @@ static void expel(service_t *s) {
     if (oldest && s->strangers > far->n_pes + STRANGERS) dismiss(s, oldest);
 }
 
+/* Accepts a connection. Without memory or descriptors for it, it waits at the listener. */
 static void admit(service_t *s) {
-    int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    int error = fd < 0 ? errno : 0;
+    peer_t *p = malloc(sizeof *p);
+    int fd = p ? accept4(s->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+    int error = !p ? ENOMEM : fd < 0 ? errno : 0;
     if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) pause_admission(s, 1);
-    peer_t *p = fd < 0 ? NULL : new_peer(s, fd, -1);
-    if (!p) {
-        if (fd >= 0) close(fd);
+    if (error) {
+        free(p);
         return;
     }
-    s->strangers++;
-    set_options(fd);
-    watch(s, p, EPOLL_CTL_ADD);
+    begin_wire(s, p, fd);
     if (s->strangers > far->n_pes + STRANGERS) expel(s);
 }
 

@@ -185,6 +185,29 @@ def itself():
     return service, [socket.create_connection(address, timeout=SECONDS) for _ in range(2)]
 
 
+def test_pe_quiet_of_one_thread_leaves_the_puts_of_others_whole():
+    """It asks for an answer on the connection on which they are being written."""
+
+    def program():
+        service, _ = itself()
+        source = np.arange(1 << 16, dtype=np.uint64)
+
+        def puts(first):
+            for index in range(first, 8192, 2):
+                _native.far_put((1 << 48) + 64 + 8 * index, source[index:].ctypes.data, 8)
+                _native.far_put((1 << 48) + (1 << 19), source.ctypes.data, 1 << 14)  # in several parts
+
+        threads = [threading.Thread(target=puts, args=(first,)) for first in (0, 1)]
+        for each in threads:
+            each.start()
+        while any(each.is_alive() for each in threads):
+            _native.far_quiet_pe(0)
+        _native.far_quiet_pe(0)
+        os._exit(not (service.words[8 : 8 + 8192] == source[:8192]).all())
+
+    assert in_child(program) == (0, "")
+
+
 def cloned():
     """As os.fork, by the system's call, so that no handler closes anything in the child."""
     return ctypes.CDLL(None).syscall({"x86_64": 56, "aarch64": 220}[platform.machine()], signal.SIGCHLD, 0, 0, 0, 0)

@@ -2,7 +2,11 @@
 
 import os
 import random
+import resource
+import signal
 import socket
+import statistics
+import time
 from contextlib import suppress
 
 import pytest
@@ -31,27 +35,69 @@ def stranger(chance, port):
     return sent
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_strangers_change_nothing_and_delay_no_pe(seed, service):
-    chance, held = random.Random(seed), []
-    peer, count = Peer(service.port), 1
-    assert peer.reply() == (1, 0, b"")
-    for turn in range(250):
-        held.append(stranger(chance, service.port))
-        if chance.randrange(3):
+STRANGERS, QUIET = 1000, 300
+
+
+def strangers_of(chance, port, done):
+    """Play all strangers, in a process of their own. Some leave soon, and the others stay until the end."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    held = []
+    for _ in range(STRANGERS):
+        held.append(stranger(chance, port))
+        if not chance.randrange(8):
             held.pop(chance.randrange(len(held))).close()
-        if turn % 50 == 0 and not os.fork():
+    os.write(done, b"all")
+    signal.pause()
+
+
+def took(peer, number):
+    """The seconds of a put and of its acknowledgement, which is the answer to request ``number`` of PE 1."""
+    begun = time.perf_counter()
+    peer.put(64, number.to_bytes(8, "little"), asks=1)
+    assert peer.reply() == (number, 0, b"")
+    return time.perf_counter() - begun
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_thousand_strangers_change_nothing_and_every_put_of_a_pe_meanwhile_arrives(seed, capsys):
+    """Its times are printed and not tested: with two cores they are those of three threads that share these."""
+    service = Service(listener=socket.create_server(("127.0.0.1", 0), backlog=4096))
+    peer, quiet, among = Peer(service.port), [], []
+    assert peer.reply() == (1, 0, b"")
+    for turn in range(QUIET):
+        quiet.append(took(peer, 2 + turn))
+    done, writing = os.pipe()
+    os.set_blocking(done, False)
+    crowd = os.fork()
+    if not crowd:
+        try:
+            strangers_of(random.Random(seed), service.port, writing)
+        finally:
+            os._exit(1)
+    os.close(writing)
+    come = None
+    while come is None:
+        among.append(took(peer, 2 + QUIET + len(among)))
+        if len(among) % 500 == 1 and not os.fork():
             os._exit(0)
-        peer.put(64, turn.to_bytes(8, "little"), asks=1)
-        count += 1
-        assert peer.reply() == (count, 0, b"")
-    assert not service.heap[:64].any() and not service.heap[72:].any()
+        with suppress(BlockingIOError):
+            come = os.read(done, 3)
+    os.close(done)
+    assert come == b"all", "the strangers have ended"
     other = Peer(service.port, pe=2)
     assert other.reply() == (1, 0, b""), "a PE that greets now is welcome"
     for each in (peer, other):
         each.leave()
-    for each in held:
-        each.close()
+    os.kill(crowd, signal.SIGKILL)
+    os.waitpid(crowd, 0)
+    assert service.words[8] == 1 + QUIET + len(among)
+    service.words[8] = 0
+    assert not service.heap.any()
+    service.close()
+    alone, meanwhile = (1e6 * statistics.median(each) for each in (quiet, among))
+    with capsys.disabled():
+        print(f"\na put and its answer: {alone:.0f} us alone, {meanwhile:.0f} us among {STRANGERS} strangers")
 
 
 def wild(chance):

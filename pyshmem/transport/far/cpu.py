@@ -40,6 +40,7 @@ from pyshmem.transport.near import Near, atomics_of
 _WHY = {  # by errno, beside those of the system
     errno.EACCES: "it refused this PE's greeting",
     errno.EKEYREJECTED: "it has not proved that it belongs to this job",
+    errno.ENOMEM: "this PE has no memory for what comes back of it",
     errno.EINTR: "an exception of a signal handler has ended a call in the middle of a request",
 }
 _BACKLOG = 4096  # connections that wait; the system may allow fewer

@@ -252,6 +252,8 @@ def _first_reason(step: Callable[[], None]) -> str:
         step()
     except (OSError, ShmemError) as error:
         mine = str(error) or type(error).__name__
+    except MemoryError:
+        mine = "there is no memory"
     return next((f"on PE {pe} {reason}" for pe, reason in enumerate(job.comm.allgather(mine)) if reason), "")
 
 
