@@ -98,7 +98,7 @@ def test_whatever_allocation_fails_the_process_says_so_and_goes_on(part, shim):
     )
     *said, last = done.stdout.splitlines()
     assert done.returncode == 0 and not last and not done.stderr, done.stdout + done.stderr
-    assert len(said) >= PARTS[part] and set(said) == {"no memory", "nothing was lost"}, said
+    assert len(said) >= PARTS[part] and "no memory" in said and set(said) <= {"no memory", "nothing was lost"}, said
 
 
 CALL = """
