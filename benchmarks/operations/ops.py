@@ -14,7 +14,7 @@ from benchmarks.in_job import EVENTS, GRAPH, ISSUE, Case
 from benchmarks.operations import torch_products
 from benchmarks.operations.together import Together
 from pyshmem import ops
-from pyshmem.ops.gemm.graphs import ENQUEUED
+from pyshmem.ops.gemm.graphs import ENQUEUED, Replayed
 from pyshmem.ops.gemm.operators import REFERENCES
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.runtime._native import launch_graph
@@ -128,14 +128,11 @@ class Operations(Together):
         plan = ops.plan(problem.operator, problem.a, problem.b, **more)
         for _ in range(ENQUEUED + 1):
             step()
-        graphs = (
-            []
-            if self.accelerator.interpreted
-            else [each for each in plan.steps(problem.a, problem.b)._graphs.values() if isinstance(each, tuple)]
-        )
+        steps = plan.steps(problem.a, problem.b)
+        graphs = steps.handles() if isinstance(steps, Replayed) else []
         if not graphs:
             return "a call replays no graph here"
-        stream, graph = torch.cuda.current_stream().cuda_stream, graphs[0][1]
+        stream, graph = torch.cuda.current_stream().cuda_stream, graphs[0]
         return Case("the launch alone", lambda: launch_graph(graph_launcher(), graph, stream), lambda: "", ISSUE, 20)
 
     # -- one peer's way each

@@ -29,20 +29,29 @@ def jit(function: Any, launch: Launch, options: dict[str, Any]) -> Any:
         refuse(
             ArgumentError, "jit", "function", type(function).__name__, "a function; autotune and heuristics go above"
         )
-    for each in (Autotuner, Heuristics):
-        each.__getitem__ = lambda self, grid: _decorated(self, grid, launch)
     kind = _Interpreted if interpreter.active() else _Compiled
     return kind(function, launch, options)
 
 
-def _decorated(kernel: Any, grid: Any, launch: Launch) -> Callable[..., Any]:
-    """``kernel[grid]`` of triton.autotune and heuristics: shmem.launch for a device grid, else Triton's own launch.
+def _decorated(kernel: Any, grid: Any) -> Callable[..., Any]:
+    """``kernel[grid]`` of triton.autotune and heuristics around a kernel of shmem.jit: shmem.launch for a device grid.
 
-    Where kernels are interpreted, the latter takes the first configuration: Triton would measure all of them on a GPU.
+    Of a plain grid it is Triton's own launch, which would measure configurations on a GPU: where kernels are interpreted,
+    the first is taken. Other kernels have Triton's own launch of any grid.
     """
-    if isinstance(grid, Grid):
-        return partial(launch, kernel, grid)
-    return partial(_first, kernel, grid) if interpreter.active() else KernelInterface.__getitem__(kernel, grid)
+    inner = kernel
+    while isinstance(inner, Heuristics | Autotuner):
+        inner = inner.fn
+    if isinstance(inner, _Kernel):
+        if isinstance(grid, Grid):
+            return partial(inner.launch, kernel, grid)
+        if interpreter.active():
+            return partial(_first, kernel, grid)
+    plain: Callable[..., Any] = KernelInterface.__getitem__(kernel, grid)
+    return plain
+
+
+Autotuner.__getitem__ = Heuristics.__getitem__ = _decorated
 
 
 def _first(kernel: Any, grid: Any, *args: Any, **options: Any) -> Any:
@@ -53,12 +62,12 @@ def _first(kernel: Any, grid: Any, *args: Any, **options: Any) -> Any:
 class OnTeam:
     """A kernel of shmem.jit with the context of ``team``."""
 
-    def __init__(self, kernel: Any, launch: Launch, team: Team | None) -> None:
-        self.kernel, self.launch, self.team = kernel, launch, team
+    def __init__(self, kernel: Any, team: Team | None) -> None:
+        self.kernel, self.team = kernel, team
 
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         if isinstance(grid, Grid):
-            return partial(self.launch, self.kernel, grid, team=self.team)
+            return partial(self.kernel.launch, self.kernel, grid, team=self.team)
         return partial(self._start, grid)
 
     def _start(self, grid: Any, *args: Any, **options: Any) -> Any:
@@ -71,7 +80,7 @@ class _Kernel:
     """What compiled and interpreted kernels of shmem.jit have in common."""
 
     def _prepare(self, function: Callable[..., Any], launch: Launch) -> None:
-        self._in_world = OnTeam(self, launch, None)
+        self.launch, self._in_world = launch, OnTeam(self, None)
         setattr(self, MARK, not names_context(function))
         if getattr(self, MARK):
             function.__signature__ = signature_with_context(function)  # type: ignore[attr-defined]
@@ -81,7 +90,7 @@ class _Kernel:
 
     def on(self, team: Team) -> OnTeam:
         """Return the kernel with the context of ``team``, to be launched as itself. Errors: ArgumentError."""
-        return OnTeam(self, self._in_world.launch, member("on", team))
+        return OnTeam(self, member("on", team))
 
 
 class _Compiled(_Kernel, JITFunction):  # type: ignore[misc]

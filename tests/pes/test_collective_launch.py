@@ -191,9 +191,17 @@ def test_a_device_grid_of_a_tuned_kernel_is_a_launch_on_all_pes(npes):
 
 @interpreted
 def test_a_plain_grid_of_a_tuned_kernel_is_this_pes_own_launch_of_the_first_configuration():
-    out, flag = torch.zeros(4, dtype=torch.int32), shmem.zeros(1, dtype=torch.uint64)
-    tuned[lambda given: (given["DOUBLE"] // 32,)](shmem.device_context(), out, flag, 5)
-    assert out.tolist() == [16, 32, 48, 5]
+    out, flag = torch.zeros(1, dtype=torch.int32), shmem.zeros(1, dtype=torch.uint64)
+    tuned_without_context[lambda given: (given["DOUBLE"] // 32,)](shmem.device_context(), out, flag, 5)
+    assert out.item() == 53
+
+
+@interpreted
+def test_tuned_kernels_that_are_not_of_shmem_jit_keep_tritons_own_launch(monkeypatch):
+    given = []
+    monkeypatch.setattr(type(tuned), "run", lambda self, *args, **options: given.append((args, options)))
+    tuned[(1,)](5)
+    assert given == [((5,), {"grid": (1,), "warmup": False})]
 
 
 @interpreted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +31,15 @@ def keeps_edges(driver: Driver) -> bool:
     return least is not None and driver.version >= least
 
 
+@dataclass
+class _Calls:
+    """Those with the same addresses: how many have enqueued the step, and the graph that the next one has captured."""
+
+    enqueued: int = 0
+    graph: torch.cuda.CUDAGraph | None = None
+    handle: int = 0  # the driver's, of what is launched
+
+
 class Replayed:
     """``step(*arrays)`` as a graph. The first calls with some addresses enqueue it, the one behind them captures it.
 
@@ -39,8 +49,7 @@ class Replayed:
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step = step
-        # how many calls have enqueued it, then torch's graph and the driver's handle of it
-        self._graphs: OrderedDict[tuple[int, ...], Any] = OrderedDict()
+        self._calls: OrderedDict[tuple[int, ...], _Calls] = OrderedDict()  # by the addresses of the arrays
         self._heap = default()
         self._enqueues = not self._heap.streams or not keeps_edges(self._heap.driver)
 
@@ -49,18 +58,24 @@ class Replayed:
             self._step(*arrays)
             return
         key = tuple([each.data_ptr() for each in arrays])
-        found = self._graphs.get(key, 0)
-        if isinstance(found, int):
-            if found < ENQUEUED:
-                if not found and len(self._graphs) >= MOST_GRAPHS:
-                    self._graphs.popitem(last=False)
-                self._graphs[key] = found + 1
+        calls = self._calls.get(key)
+        if calls is None:
+            if len(self._calls) >= MOST_GRAPHS:
+                self._calls.popitem(last=False)
+            calls = self._calls[key] = _Calls()
+        if not calls.handle:
+            if calls.enqueued < ENQUEUED:
+                calls.enqueued += 1
                 self._step(*arrays)
                 return
-            found = self._graphs[key] = self._captured(*arrays)
-        code = launch_graph(graph_launcher(), found[1], self._heap.near.use_stream())
+            calls.graph, calls.handle = self._captured(*arrays)
+        code = launch_graph(graph_launcher(), calls.handle, self._heap.near.use_stream())
         if code:
             refuse_launch("ops", "a plan's graph", code)
+
+    def handles(self) -> list[int]:
+        """Return the driver's handles of the graphs that calls launch."""
+        return [calls.handle for calls in self._calls.values() if calls.handle]
 
     def _captured(self, *arrays: torch.Tensor) -> tuple[torch.cuda.CUDAGraph, int]:
         graph = torch.cuda.CUDAGraph()
