@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from heapq import merge
+from collections.abc import Iterable
 from typing import Any
 
 from pyshmem.check.agents import STORES, Agent, Streams
 from pyshmem.check.clocks import Knowledge, Message
+from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.places import Block, Blocks, Watched
 from pyshmem.check.shadow import Op
 from pyshmem.check.spans import Span, bounds, overlap, parts
-from pyshmem.check.trace import IN_KERNEL, Record, in_order
+from pyshmem.check.trace import IN_KERNEL, Reading, Record
 from pyshmem.check.words import COMPARE, Word, signed
 
+_KINDS = ("acc", "alloc", "amo", "amo_end", "done", "enter", "exit", "fence", "fetched", "free", "launch", "lock", "put",
+          "putsig", "get", "quiet", "received", "sent", "signal", "stale", "unlock", "wait", "waits", "words")  # fmt: skip
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
 
 
@@ -48,10 +51,23 @@ class Analysis:
 
     def run(self) -> Findings:
         traces = [(trace, *self._begin(trace)) for trace in self.traces]
-        for event in merge(*(in_order(_events(*each)) for each in traces), key=lambda event: event[0]):
-            kind, pe = event[1], event[2]
-            self.now[pe] = self.running[pe] if kind[0] == IN_KERNEL else self.host[pe]
-            getattr(self, "_" + kind.removeprefix(IN_KERNEL))(event)
+        kinds = {name: getattr(self, f"_{name}") for name in _KINDS}
+        in_kernel = {IN_KERNEL + name: handle for name, handle in kinds.items()}
+        collects = gc.isenabled()
+        gc.disable()  # what is kept is much, and no cycle of references is among what is not
+        try:
+            for event in in_order([events(*each) for each in traces if each[1] >= 0]):
+                kind, pe = event[1], event[2]
+                handle = kinds.get(kind)
+                if handle is not None:
+                    self.now[pe] = self.host[pe]
+                    handle(event)
+                else:
+                    self.now[pe] = self.running[pe]
+                    in_kernel[kind](event)
+        finally:
+            if collects:
+                gc.enable()
         self._ended()
         return self.findings
 
@@ -59,7 +75,7 @@ class Analysis:
         """A first reading: the PE, its lines by their numbers, and the words that it waits for."""
         pe, sites = -1, {0: 0}
         words: set[tuple[int, int]] = set()
-        for record in trace:
+        for record in trace.first() if isinstance(trace, Reading) else trace:
             kind = record[1].removeprefix(IN_KERNEL)
             if kind == "init":
                 pe = record[3]
@@ -432,20 +448,3 @@ def _with(message: Message, op: Op) -> Message:
     single = dict(message.single)
     single[op.stream] = single.get(op.stream, set()) | {op.number}
     return Message(message.upto, single)
-
-
-def _events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[Record]:
-    """The events of a PE, with its number and those of its lines in the findings."""
-    for record in trace if pe >= 0 else ():
-        whose, kind = IN_KERNEL * (record[1][0] == IN_KERNEL), record[1].removeprefix(IN_KERNEL)
-        if kind not in ("site", "init"):
-            site = sites.get(record[2], 0)
-            if kind == "met":
-                key, *call, end, writes = record[3:]
-                yield record[0], whose + "enter", pe, site, key, *call
-                yield end, whose + "exit", pe, site, key, call[0], writes
-                continue
-            yield record[0], record[1], pe, site, *record[3:]
-            if kind == "amo" and record[10]:
-                time, old, condition = record[10]
-                yield time, whose + "amo_end", pe, site, record[0], *record[5:7], *record[8:10], old, condition

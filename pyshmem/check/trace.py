@@ -1,7 +1,8 @@
 """The trace of one PE: what its program did, when and on which line, in a file that outlives the process.
 
-A record is its size and a tuple of marshal: time in nanoseconds of the machine's one monotonic clock, kind, number of the
-source line, and what the kind says (pyshmem.check.analysis reads it). The file is mapped: a PE that is killed loses nothing.
+A record is its size, marked if a first reading needs it, and a tuple of marshal: time in nanoseconds of the machine's one
+monotonic clock, kind, number of the source line, and what the kind says, which pyshmem.check.analysis reads. The file is
+mapped: a PE that is killed loses nothing.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import marshal
 import mmap
 import os
+import struct
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from heapq import heappop, heappush, heappushpop
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,12 @@ now = time.monotonic_ns
 dumps = marshal.dumps
 _VERSION = 2  # of marshal: later ones look for objects that a record has twice, which takes longer
 _CHUNK = 1 << 20
-_LATE = 1 << 14  # records of other threads that may be written while a call is under way
+_size = struct.Struct("<I")
+_MARK = 1 << 31  # in the size of a record that a first reading needs
 Record = tuple[Any, ...]
+_FIRST = ("init", "site", "wait", "fetched", "amo")  # the PE, its lines, and the words that it waits for
 IN_KERNEL = "!"  # before the kind of a record of a kernel's program: other threads of the PE may be at work meanwhile
+_MARKED = frozenset((*_FIRST, *(IN_KERNEL + kind for kind in _FIRST)))
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
 _FOREIGN = (f"{os.sep}triton{os.sep}", f"{os.sep}torch{os.sep}")
@@ -55,7 +59,7 @@ class Trace:
 
     def write(self, record: Record) -> None:
         data = dumps(record, _VERSION)
-        data = len(data).to_bytes(4, "little") + data
+        data = _size.pack(len(data) | _MARK if record[1] in _MARKED else len(data)) + data
         while True:
             try:
                 self._map.write(data)
@@ -97,24 +101,20 @@ class Reading:
         self.path = path
 
     def __iter__(self) -> Iterator[Record]:
+        return self._read(0)
+
+    def first(self) -> Iterator[Record]:
+        """Those that a first reading needs."""
+        return self._read(_MARK)
+
+    def _read(self, wanted: int) -> Iterator[Record]:
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            place, load = 0, marshal.loads
-            while size := int.from_bytes(data[place : place + 4], "little"):
-                place += 4 + size
-                try:
-                    yield load(data[place - size : place])
-                except (EOFError, ValueError, TypeError):
-                    return
-
-
-def in_order(records: Iterable[Record]) -> Iterator[Record]:
-    """Records by their times. A call is written when it has returned, with the time at which it began."""
-    waiting: list[tuple[int, int, Record]] = []
-    for number, record in enumerate(records):
-        waiting_for = (record[0], number, record)
-        if number < _LATE:
-            heappush(waiting, waiting_for)
-        else:
-            yield heappushpop(waiting, waiting_for)[2]
-    while waiting:
-        yield heappop(waiting)[2]
+            place, last, load, size_at = 0, len(data) - _size.size, marshal.loads, _size.unpack_from
+            while place <= last and (size := size_at(data, place)[0]):
+                start = place + _size.size
+                place = start + (size & ~_MARK)
+                if size & wanted == wanted:
+                    try:
+                        yield load(data[start:place])
+                    except (EOFError, ValueError, TypeError):
+                        return

@@ -1,0 +1,71 @@
+"""The events of a job in the order of their times, from the records of its PEs: one or two of each record."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
+
+from pyshmem.check.trace import IN_KERNEL, Record
+
+_LATE = 1 << 14  # records of other threads that may be written while a call is under way
+_time = itemgetter(0)
+Event = Record  # (time, kind, PE, line in the findings, and what the record says)
+
+
+def events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[Event]:
+    """The events of a PE, with its number and those of its lines in the findings."""
+    for record in trace:
+        kind = record[1]
+        if kind in _TWO:
+            yield from _TWO[kind](record, pe, sites.get(record[2], 0))
+        elif kind not in ("site", "init"):
+            yield (record[0], kind, pe, sites.get(record[2], 0), *record[3:])
+
+
+def _met(record: Record, pe: int, site: int) -> Iterator[Event]:
+    """A collective begins and ends."""
+    whose = record[1].removesuffix("met")
+    key, *call, end, writes = record[3:]
+    yield record[0], whose + "enter", pe, site, key, *call
+    yield end, whose + "exit", pe, site, key, call[0], writes
+
+
+def _amo(record: Record, pe: int, site: int) -> Iterator[Event]:
+    """An atomic operation ends when it has told what it has found."""
+    yield (record[0], record[1], pe, site, *record[3:])
+    if record[10]:
+        time, old, condition = record[10]
+        yield time, record[1] + "_end", pe, site, record[0], *record[5:7], *record[8:10], old, condition
+
+
+_TWO = {whose + kind: made for kind, made in (("met", _met), ("amo", _amo)) for whose in ("", IN_KERNEL)}
+
+
+def in_order(streams: Iterable[Iterable[Event]]) -> Iterator[Event]:
+    """The events of all PEs by their times. A call is written when it has returned, with the time at which it began."""
+    parts = list(map(_sorted, streams))
+    heads = [next(part, []) for part in parts]
+    while any(heads):
+        upto = min(head[-1][0] for head in heads if head)
+        batch = []
+        for i, head in enumerate(heads):
+            cut = bisect_right(head, upto, key=_time)
+            batch += head[:cut]
+            heads[i] = head[cut:] or (next(parts[i], []) if cut else [])
+        batch.sort(key=_time)
+        yield from batch
+
+
+def _sorted(stream: Iterable[Event]) -> Iterator[list[Event]]:
+    """Lists of events, each by their times and before the next."""
+    waiting: list[Event] = []
+    for event in stream:
+        waiting.append(event)
+        if len(waiting) == 2 * _LATE:
+            waiting.sort(key=_time)
+            yield waiting[:_LATE]
+            del waiting[:_LATE]
+    waiting.sort(key=_time)
+    if waiting:
+        yield waiting
