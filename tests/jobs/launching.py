@@ -52,7 +52,9 @@ class Job:
         self.folder = folder
         self.temporary = folder / "tmp"
         self.temporary.mkdir(exist_ok=True)
-        environment = {**os.environ, "TMPDIR": str(self.temporary), **options.pop("env", {})}
+        environment = (
+            os.environ | {"SHMEM_SYMMETRIC_SIZE": "16m", "TMPDIR": str(self.temporary)} | options.pop("env", {})
+        )
         with open(folder / "output", "wb") as output, open(folder / "errors", "wb") as errors:
             files = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": errors, **options}
             self.process = subprocess.Popen([*map(str, command)], cwd=folder, env=environment, **files)

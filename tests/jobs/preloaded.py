@@ -6,6 +6,7 @@ import gc
 import os
 import pathlib
 import sys
+import weakref
 from importlib.machinery import ModuleSpec
 
 PES = pathlib.Path(__file__).parents[1] / "pes"
@@ -54,9 +55,10 @@ def load():
     quick_interpreter.install()
     torch.set_num_threads(1)  # the PEs of a test share few cores
     triton = Interpreted()
-    kept |= {name: each for name, each in sys.modules.items() if name.partition(".")[0] not in sys.stdlib_module_names}
+    kept |= {name: each for name, each in sys.modules.items() if name not in ("__main__", __name__, "sys", "builtins")}
     kept |= triton.modules
-    del kept["__main__"], kept[__name__]
+    for each in weakref.finalize._registry:  # each library of torch would remove its operators
+        each.atexit = False
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
     gc.freeze()
     c = ctypes.CDLL(None)  # its handlers are called from the last to the first

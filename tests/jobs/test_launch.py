@@ -19,6 +19,7 @@ import time
 from contextlib import suppress
 
 import pytest
+from jobs import warm
 from pyshmem.launch import launchers, run
 from launching import END, MPI, NOTHING, PYSHMEMRUN, childless
 from surroundings import SECONDS, until
@@ -443,8 +444,8 @@ if shmem.my_pe() == 1:
     {action}
 shmem.barrier_all()
 """)
-    plain = [*next(launchers.candidates(launcher[1])).line(4, {}), sys.executable]
-    job = start(*([*PYSHMEMRUN, "-n", 4, *launcher] if by == "pyshmemrun" else plain), prog)
+    plain = next(launchers.candidates(launcher[1])).line(4, {})
+    job = start(*([*PYSHMEMRUN, "-n", 4, *launcher] if by == "pyshmemrun" else plain), *warm(), prog)
     assert job.wait() == status, job.errors
     assert time.time() - float((job.folder / "fails").read_text()) < END
     lines = re.findall(r"^PE \d+: .*$", job.errors, re.MULTILINE)

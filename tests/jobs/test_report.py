@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from jobs import warm
 from launching import PYSHMEMRUN, start  # noqa: F401
 from pyshmem.runtime import report
 
@@ -10,7 +11,7 @@ PROGRAM = "import pyshmem as shmem\nshmem.init()\nshmem.barrier_all()\nprint('th
 
 
 def test_the_report_has_a_row_for_each_pe_in_order_and_comes_before_the_program_goes_on(start, program):
-    job = start(*PYSHMEMRUN, "-n", "3", "--report", program(PROGRAM), env={"PYSHMEM_HEAP": "cpu"})
+    job = start(*PYSHMEMRUN, "-n", "3", "--report", *warm(), program(PROGRAM), env={"PYSHMEM_HEAP": "cpu"})
     assert job.wait() == 0, job.errors
     titles, *rows = job.output.splitlines()[:4]
     assert titles.split() == ["PE", "host", "cores", "NUMA", "node", "GPU"]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import warm
 from launching import PYSHMEMRUN
 from pyshmem.launch import running, top
 from pyshmem.runtime import activity
@@ -21,6 +22,8 @@ shmem.init()
 me = shmem.my_pe()
 x, flag = shmem.zeros(1024, dtype=torch.int64), shmem.zeros(1, dtype=torch.uint64)
 own = torch.ones(1024, dtype=torch.int64)
+with open(f"pid-{me}", "w") as file:
+    file.write(str(os.getpid()))
 open(f"ready-{me}", "w").close()
 while me == 0 and not os.path.exists("stop"):
     shmem.put(x, own, 1)
@@ -36,14 +39,21 @@ while not os.path.exists("go"):
 
 
 @pytest.fixture
-def job(start, tmp_path):
-    (tmp_path / "pair.py").write_text(PROGRAM)
-    started = start(*PYSHMEMRUN, "-n", 2, "pair.py")
-    started.reach("ready-0", "ready-1")
-    yield started
+def pair(start, tmp_path):
+    """Starts the job, with what is to stand before the program on the command line. It ends with the test."""
+    jobs = []
+
+    def pair(*before):
+        (tmp_path / "pair.py").write_text(PROGRAM)
+        jobs.append(start(*PYSHMEMRUN, "-n", 2, *before, "pair.py"))
+        jobs[-1].reach("ready-0", "ready-1")
+        return jobs[-1]
+
+    yield pair
     (tmp_path / "stop").touch()
     (tmp_path / "go").touch()
-    started.wait()
+    for job in jobs:
+        job.wait()
 
 
 def rows(capsys, *arguments):
@@ -51,7 +61,8 @@ def rows(capsys, *arguments):
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
-def test_top_shows_rates_and_where_a_pe_waits(job, capsys, tmp_path):
+def test_top_shows_rates_and_where_a_pe_waits(pair, capsys):
+    job = pair()
     (found,) = rows(capsys, str(job.process.pid), "--once")
     assert found["pes"] == 2
     busy, waiting = found["rows"]
@@ -61,14 +72,15 @@ def test_top_shows_rates_and_where_a_pe_waits(job, capsys, tmp_path):
     assert busy["now"] == ""
     assert waiting["near_calls"] == 0
     assert waiting["waiting"] == pytest.approx(1, abs=0.01)
-    assert waiting["now"] == "signal_wait_until at pair.py:15"
+    assert waiting["now"] == "signal_wait_until at pair.py:17"
     assert waiting["heap_used"] == 8192 + 64
     (listed,) = [each for each in rows(capsys)[0] if each["job"] == found["job"]]
     assert listed | {"host": ""} == {"job": found["job"], "host": "", "program": "pair.py", "pes": 2, "here": [0, 1]}
 
 
-def test_top_says_that_a_job_has_ended(job, capsys, tmp_path):
-    pid = running.find(job.process.pid).name
+def test_top_says_that_a_job_has_ended(pair, capsys, tmp_path):
+    job = pair(*warm())
+    pid = int((tmp_path / "pid-0").read_text())
     looks = top._looks(running.find(pid), 0.05)
     assert [each.state for each in next(looks)] == ["running", "running"]
     (tmp_path / "stop").touch()
@@ -79,14 +91,13 @@ def test_top_says_that_a_job_has_ended(job, capsys, tmp_path):
     assert f"process {pid} is of no job that runs here" in capsys.readouterr().err
 
 
-def test_top_says_which_pe_was_killed(start, capsys, tmp_path):
-    (tmp_path / "pair.py").write_text(PROGRAM)
-    job = start(*PYSHMEMRUN, "-n", 2, "pair.py")
-    job.reach("ready-0", "ready-1")
-    found = running.find(job.process.pid)
+def test_top_says_which_pe_was_killed(pair, capsys, tmp_path):
+    job = pair(*warm())
+    pid = int((tmp_path / "pid-1").read_text())
+    found = running.find(pid)
     os.kill(found.pes[1].pid, signal.SIGKILL)
     assert until(lambda: found.pes[1].state() == "gone")
-    assert top.main([str(job.process.pid), "--once"]) == 2 or "without finalize" in capsys.readouterr().out
+    assert top.main([str(pid), "--once"]) == 2 or "without finalize" in capsys.readouterr().out
     job.wait()
     assert [each.state() for each in found.pes] == ["gone", "gone"]
     looks = list(top._looks(found, 0.05))

@@ -51,46 +51,44 @@ def end(status):
 
 
 def serve(path):
-    """Fork a process for each program, until standard input ends. Return the program and its arguments in that process."""
+    """Fork a process for each program, until standard input ends. Return the program and its arguments in that process.
+
+    Each client is told the id of its program's process, and its status; the process is killed if its client has been killed.
+    """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(path)
     listening.listen(64)
     print("ready", flush=True)
-    while 0 not in select.select([0, listening], [], [])[0]:
-        client, _ = listening.accept()
-        if os.fork() == 0:
-            os.setsid()
+    clients, programs = {}, {}  # a client's process, and the client and the id of a process
+    while 0 not in (ready := select.select([0, listening, *clients, *programs], [], [])[0]):
+        if listening in ready:
+            client, _ = listening.accept()
             text, fds, *_ = socket.recv_fds(client, 1 << 18, 64)
             pid = os.fork()
             if pid == 0:
+                os.setsid()
                 return settle(fds, *eval(text))
             for fd in fds:
                 os.close(fd)
-            watch(client, pid)
-        client.close()
-        reap(os.WNOHANG)
-    reap(0)
+            process = os.pidfd_open(pid)
+            clients[client], programs[process] = process, (client, pid)
+            tell(client, pid)
+        for client in clients.keys() & ready:
+            signal.pidfd_send_signal(clients.pop(client), signal.SIGKILL)
+        for process in programs.keys() & ready:
+            client, pid = programs.pop(process)
+            clients.pop(client, None)
+            tell(client, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+            client.close()
+            os.close(process)
+    for _, pid in programs.values():
+        os.waitpid(pid, 0)  # so that its time is counted
     os._exit(0)
 
 
-def reap(how):
-    """Wait for the children that have ended, so that their time is counted; for all where ``how`` is 0."""
-    try:
-        while os.waitpid(-1, how)[0]:
-            pass
-    except ChildProcessError:  # there is none
-        return
-
-
-def watch(client, pid):
-    """Tell the client the id of its program's process, and its status; kill it if the client has been killed."""
-    client.send(b"%d" % pid)
-    if client in select.select([client, os.pidfd_open(pid)], [], [])[0]:
-        os.kill(pid, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def tell(client, number):
     with suppress(BrokenPipeError):  # it has been killed
-        client.send(b"%d" % status)
-    os._exit(0)
+        client.send(b"%d" % number)
 
 
 def settle(fds, numbers, folder, environment, arguments):
