@@ -7,6 +7,8 @@ streams too, which fence releases to all PEs. Non-blocking accesses of local mem
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyshmem.check.clocks import Knowledge, Message
 
 STORES = -1  # in the place of a context: stores to the memory of a PE
@@ -15,14 +17,24 @@ STORES = -1  # in the place of a context: stores to the memory of a PE
 class Stream:
     """Operations of one agent of one kind; ``number`` of the last, and of the last that a fence has ordered.
 
-    passed: of operations on its own PE, the last that a later store of the agent has to follow.
+    Operations between which nothing can tell have one number: no fence, quiet or release has come between them.
+    passed: of operations on its own PE, the last that a later store of the agent has to follow.  at: the agent's clock at
+    the last one.  alone: its number is no other one's.  last: the access, for others of its number and line.
     """
 
-    __slots__ = ("fenced", "id", "number", "passed")
+    __slots__ = ("alone", "at", "fenced", "id", "last", "number", "passed")
 
     def __init__(self, number: int) -> None:
         self.id = number
-        self.number = self.fenced = self.passed = 0
+        self.number = self.fenced = self.passed = self.at = 0
+        self.alone = False
+        self.last: Any = None
+
+    def count(self, clock: int, alone: bool = False) -> None:
+        """Number a further operation."""
+        if alone or self.alone or self.at != clock or self.number <= self.fenced:
+            self.number += 1
+            self.at, self.alone = clock, alone
 
 
 class Streams:
@@ -76,7 +88,7 @@ class Agent:
 
     def stored(self) -> int:
         self._touched = True
-        self.stores.number += 1
+        self.stores.count(self.own.number)
         self.know.upto[self.stores.id] = self.stores.number
         own = self.remote.get((0, self.pe))
         if own is not None:
@@ -120,7 +132,7 @@ class Agent:
                 self.know.single.pop(stream.id, None)
         for (of, pe), stream in self.unfinished.items():
             if of == ctx and (pes is None or pe in pes):
-                upto[stream.id] = stream.number
+                stream.fenced = upto[stream.id] = stream.number
         if pes is None and ctx == 0:
             self.clock += bool(self.adopted)
             self._end(self.adopted)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from pyshmem.check.agents import STORES, Agent, Streams
+from pyshmem.check.agents import STORES, Agent, Stream, Streams
 from pyshmem.check.clocks import Knowledge, Message
 from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
@@ -93,27 +93,38 @@ class Analysis:
 
     # ---- accesses ----
 
-    def _op(self, agent: Agent, kind: str, site: int, name: str, stream: Any = None, number: int | None = None) -> Op:
-        """An access by the agent itself, or of one of its streams."""
-        if stream is None:
-            agent.touch()
-            return Op(agent.own.id, agent.clock, kind, agent, site, name)
-        if number is None:
-            stream.number += 1
+    def _op(
+        self, agent: Agent, kind: str, site: int, name: str, stream: Stream | None = None, width: int = 0
+    ) -> tuple[Op, bool]:
+        """An access by the agent itself or of a stream, and whether it is an earlier one, of the same number and line."""
         agent.touch()
-        return Op(stream.id, stream.number, kind, agent, site, name)
+        if stream is None:
+            stream = agent.own
+        old, number = stream.last, stream.number
+        if (
+            old is not None
+            and old.number == number
+            and old.site == site
+            and old.kind == kind
+            and old.name == name
+            and old.width == width
+        ):
+            return old, True
+        op = stream.last = Op(stream.id, number, kind, agent, site, name)
+        op.width = width
+        return op, False
 
     def _acc(self, event: tuple[Any, ...]) -> None:
         """Loads and stores of the program itself."""
         _, _, pe, site, name, kind, ranges, value = event
         agent = self.now[pe]
         if kind == "r":
-            op = self._op(agent, READ, site, name)
+            op, _ = self._op(agent, READ, site, name)
             for space, *span in ranges:
                 self._touch(op, agent, space, tuple(span))
             return
         agent.stored()
-        local = Op(agent.stores.id, agent.stores.number, WRITE, agent, site, name)
+        local, _ = self._op(agent, WRITE, site, name, agent.stores)
         for space, *each in ranges:
             span = tuple(each)
             if space == pe or space < 0:
@@ -122,10 +133,12 @@ class Analysis:
             else:
                 self._remote(agent, WRITE, site, name, STORES, space, [span], ("store", value))
 
-    def _touch(self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None) -> None:
+    def _touch(
+        self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None, again: bool = False
+    ) -> None:
         if span[0] >= span[1]:
             return
-        self.memory.access(op, agent, space, span, on)
+        self.memory.access(op, agent, space, span, on, again)
         if space >= 0 and (fault := self.blocks[agent.pe].fault(span)):
             self.findings.alone(fault, op, self._place(agent.pe, space, *bounds(span)))
 
@@ -134,30 +147,37 @@ class Analysis:
         change: tuple[str, int | None], width: int = 8,
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
-        op = self._op(agent, kind, site, name, agent.to(ctx, pe))
+        watched = any(self.watched.within(pe, *bounds(span)) for span in spans)
+        stream = agent.to(ctx, pe)
+        stream.count(agent.own.number, alone=watched)
+        op, again = self._op(agent, kind, site, name, stream, width if kind == ATOMIC else 0)
         op.target = pe
-        op.width = width if kind == ATOMIC else 0
-        if any(self.watched.within(pe, *bounds(span)) for span in spans):
+        if watched:
             op.message = agent.release(pe, 0 if ctx == STORES else ctx)
         for span in spans:
-            self._touch(op, agent, pe, span, (ctx, pe))
-            self._change(op, pe, span, *change)
+            self._touch(op, agent, pe, span, (ctx, pe), again)
+            if watched:
+                self._change(op, pe, span, *change)
         return op
 
     def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, pe: int | None) -> None:
         """The local side of an operation: at once, or at some time until quiet. pe: with which PE, of a non-blocking one."""
-        op = self._op(agent, kind, site, name, None if pe is None else agent.pending(ctx, pe))
+        stream = None if pe is None else agent.pending(ctx, pe)
+        if stream is not None:
+            stream.count(agent.own.number)
+        op, again = self._op(agent, kind, site, name, stream)
         for space, *each in ranges:
             span = tuple(each)
-            self._touch(op, agent, space, span)
+            self._touch(op, agent, space, span, None, again)
             if kind == WRITE and pe is None:
                 self._change(op, space, span, "store", None)
 
     def _put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
         agent = self.now[pe]
-        self._local(agent, READ, site, name, source, ctx, target if nbi else None)
-        self._overlap(agent, site, name, [(target, *each) for each in dest], source)
+        if source:
+            self._local(agent, READ, site, name, source, ctx, target if nbi else None)
+            self._overlap(agent, site, name, [(target, *each) for each in dest], source)
         self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
 
     def _get(self, event: tuple[Any, ...]) -> None:
@@ -166,7 +186,8 @@ class Analysis:
         there = [(target, *each) for each in source]
         self._overlap(agent, site, name, dest, there)
         self._local(agent, READ, site, name, there, ctx, target if nbi else None)
-        self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
+        if dest:
+            self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
 
     def _overlap(self, agent: Agent, site: int, name: str, first: Ranges, second: Ranges) -> None:
         for space, *each in first:
@@ -179,7 +200,9 @@ class Analysis:
     def _putsig(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
         agent = self.now[pe]
-        self._local(agent, READ, site, name, source, ctx, target if nbi else None)
+        if source:
+            self._local(agent, READ, site, name, source, ctx, target if nbi else None)
+        agent.to(ctx, target).alone = True  # the signal's message says of the data alone that it has arrived
         data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
         if signal.message is not None:
@@ -189,22 +212,25 @@ class Analysis:
         """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
         time, _, pe, site, name, ctx, target, start, size, operator, operand, fetched, width = event
         agent = self.now[pe]
-        if operator == "fetch":
-            op = self._op(agent, FETCH, site, name, None if fetched else agent.pending(ctx, target))
-            op.width = width
-            self._touch(op, agent, target, (start, start + size))
-            if not fetched:
-                return
-        elif not fetched:
-            self._remote(agent, ATOMIC, site, name, ctx, target, [(start, start + size)], (operator, operand), width)
+        span = start, start + size
+        if operator != "fetch" and not fetched:
+            self._remote(agent, ATOMIC, site, name, ctx, target, [span], (operator, operand), width)
             return
+        if operator == "fetch" and not fetched:
+            stream = agent.pending(ctx, target)
+            stream.count(agent.own.number)
+            self._touch(self._op(agent, FETCH, site, name, stream, width)[0], agent, target, span)
+            return
+        agent.touch()
+        op = Op(agent.own.id, agent.clock, FETCH if operator == "fetch" else ATOMIC, agent, site, name)
+        op.width = width
+        if operator == "fetch":
+            self._touch(op, agent, target, span)
         else:
-            op = self._op(agent, ATOMIC, site, name)
-            op.width = width
             op.target = target
             op.message = agent.release(target, ctx)
-            self._touch(op, agent, target, (start, start + size), (ctx, target))
-            self._change(op, target, (start, start + size), operator, operand)
+            self._touch(op, agent, target, span, (ctx, target))
+            self._change(op, target, span, operator, operand)
         self.fetching[pe, time, target, start] = op
 
     def _signal(self, event: tuple[Any, ...]) -> None:
@@ -313,7 +339,7 @@ class Analysis:
         _, _, pe, site, key, name, signature, way, root, reads = event
         agent = self.now[pe]
         for space, *span in reads:
-            self._touch(self._op(agent, READ, site, name), agent, space, tuple(span))
+            self._touch(self._op(agent, READ, site, name)[0], agent, space, tuple(span))
         self.waiting.pop(agent, None)  # a wait that has given up
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
@@ -343,7 +369,7 @@ class Analysis:
             for other in {start + stride * i for i in range(size)} - here:  # it was killed before it has left
                 agent.acquire(self._arrive(self.now[other], way))
         for space, *each in writes:
-            op, span = self._op(agent, WRITE, site, name), tuple(each)
+            (op, _), span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
             self._change(op, space, span, "store", None)
         self.left[key, turn] += 1

@@ -53,17 +53,16 @@ def bits(value: Any, dtype: Any) -> int | None:
 # ---- copies ----
 
 
-def copied(own: Any, symmetric: Any, size: Any, nbi: bool, ctx: Any) -> tuple[Range, Range, int | None]:
+def copied(own: Any, symmetric: Any, size: Any, nbi: bool, ctx: Any) -> tuple[Range, list[Range], int | None]:
     """What a copy of ``size`` elements, by default of all of ``own``, accesses there and here, and the word if it is one.
 
     nbi: it is non-blocking, and accesses its own side until quiet.
     """
     address, nbytes = extent(own, None if size is None else integer(size))
     here = recorder.at(address, nbytes)
-    if nbi:
-        recorder.keep(here, own, context(ctx))
     start = recorder.at(extent(symmetric, 0)[0], 0)[1]
-    return (start, start + nbytes), here, value_at(address, nbytes) if nbytes <= 8 else None
+    rest = (start, start + nbytes), recorder.own(here, own, nbi, context(ctx))
+    return *rest, value_at(address, nbytes) if nbytes <= 8 else None
 
 
 def put(name: str, call: Call) -> Call:
@@ -76,7 +75,7 @@ def put(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
         there, here, value = copied(source, target, size, nbi, ctx)
-        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [here], nbi, value)
+        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], here, nbi, value)
         return found
 
     return recorded
@@ -92,7 +91,7 @@ def get(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
         there, here, _ = copied(target, source, size, nbi, ctx)
-        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], [here], nbi)
+        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], here, nbi)
         return found
 
     return recorded
@@ -173,7 +172,7 @@ def put_signal(name: str, call: Call) -> Call:
         found = hidden(call, target, source, pe, signal, value, sigop, size, ctx)
         there, here, _ = copied(source, target, size, nbi, ctx)
         word, operator = recorder.symmetric(signal)[0], "add" if int(sigop) == SIGNAL.ADD else "set"
-        rest = [there], [here], nbi, word, 8, operator, integer(value)
+        rest = [there], here, nbi, word, 8, operator, integer(value)
         recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from pyshmem.check.agents import Agent
@@ -16,54 +16,38 @@ _CHANGES = (WRITE, ATOMIC)
 Report = Callable[[Op, Op, int, int, int], None]
 
 
-def _against(op: Op, cell: Cell) -> Iterator[Iterable[Op]]:
-    """The earlier accesses that an access must be ordered after. Atomics of one type are atomic against each other."""
-    yield cell.writes
-    if op.kind in _CHANGES:
-        yield cell.reads.values()
-    for width, held in cell.atomics.items():
-        if width != op.width:
-            yield held.values()
-
-
 class Memory:
     """The heaps, by PE, and private memory, by the negative of PE + 1."""
 
     def __init__(self, report: Report) -> None:
         self.spaces: dict[int, Shadow] = defaultdict(Shadow)
         self._report = report
+        self._told: set[tuple[int, int]] = set()  # pairs of lines
         self._swept = 1024  # ranges after the last sweep, doubled
 
-    def access(self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None) -> None:
-        """Compare and remember. on: the context and the PE of an operation on a PE, after what a fence has ordered there."""
+    def access(
+        self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None, again: bool = False
+    ) -> None:
+        """Compare and remember.
+
+        on: the context and the PE of an operation on a PE, after what a fence has ordered there.  again: ``op`` stands for
+        earlier operations too, which have its number and its line.
+        """
         shadow = self.spaces[space]
         places = shadow.places(span)
         groups = shadow.groups(places)
         for cell, _ in groups:
-            for old in self._unordered(op, agent, cell, on):
-                self._report(old, op, space, *shadow.extent(places, cell))
+            for old in _unordered(op, agent, cell, on, again):
+                if (old.site, op.site) not in self._told:
+                    self._told.add((old.site, op.site))
+                    self._report(old, op, space, *shadow.extent(places, cell))
         if op.kind == WRITE:
             shadow.write(span, places, groups, op)
             return
         for cell in shadow.owned(places, groups):
-            if op.kind == READ:
-                cell.reads[op.stream] = op
-            else:
-                cell.atomics.setdefault(op.width, {})[op.stream, op.kind] = op
-
-    def _unordered(self, op: Op, agent: Agent, cell: Cell, on: tuple[int, int] | None) -> list[Op]:
-        """The earlier accesses that conflict with this one and that nothing orders before it."""
-        found = []
-        for held in _against(op, cell):
-            for old in held:
-                if old is op or agent.knows(old.stream, old.number):
-                    continue
-                if on is not None and agent.has_fenced(old.stream, old.number, *on):
-                    continue
-                if old.kind in _READS and op.kind in _READS:
-                    continue
-                found.append(old)
-        return found
+            cell.add(op)
+        if len(places) == 1 and op.kind == READ:
+            shadow.join(places[0], op)
 
     def begin(self, space: int, start: int, end: int, known: Callable[[Op], bool]) -> None:
         """A range is allocated anew: what was known by then belongs to what was there before."""
@@ -80,3 +64,33 @@ class Memory:
             shadow.sweep(known)
         self._swept = max(1024, 2 * sum(map(len, self.spaces.values())))
         return True
+
+
+def _unordered(op: Op, agent: Agent, cell: Cell, on: tuple[int, int] | None, again: bool) -> list[Op]:
+    """The earlier accesses that conflict with this one and that nothing orders before it."""
+    upto, kind = agent.know.upto, op.kind
+    late = []
+    old = cell.write
+    if old is not None and upto.get(old.stream, 0) < old.number:
+        late.append(old)
+    if cell.reads and kind in _CHANGES:
+        late += [old for old in cell.reads.values() if upto.get(old.stream, 0) < old.number]
+    if cell.atomics:  # those of one type are atomic against each other
+        late += [
+            old
+            for old in cell.atomics.values()
+            if old.width != op.width
+            and upto.get(old.stream, 0) < old.number
+            and not (old.kind in _READS and kind in _READS)
+        ]
+    return (
+        [
+            old
+            for old in late
+            if (again or old is not op)
+            and not agent.knows(old.stream, old.number)
+            and (on is None or not agent.has_fenced(old.stream, old.number, *on))
+        ]
+        if late
+        else late
+    )

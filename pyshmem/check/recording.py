@@ -46,6 +46,7 @@ class Recorder:
         self._ordered: tuple[Any, ...] = ()  # the last fence or quiet, and where its record ends
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}
+        self._first = self._last = 0  # where the mapped heaps begin and end
 
     def start(self, directory: str) -> None:
         """After init: this process knows its PE and its heap."""
@@ -54,6 +55,7 @@ class Recorder:
             self.trace.write((now(), "init", 0, job.my_pe, job.n_pes))
         self._heaps = sorted((cpu.base + away, pe) for pe, away in cpu.deltas.items())
         self._pes = dict(self._heaps)
+        self._first, self._last = self._heaps[0][0], self._heaps[-1][0] + cpu.size
 
     @property
     def idle(self) -> bool:
@@ -86,22 +88,19 @@ class Recorder:
 
     def at(self, address: int, nbytes: int) -> Range:
         """Name a range of memory."""
+        if self._first <= address < self._last:
+            start = (address - self._first) % cpu.stride if cpu.stride else address - self._first
+            pe = self._pes.get(address - start)
+            if pe is not None and start < cpu.size:
+                return pe, start, start + nbytes
         if address >> SHIFT:  # a place on a far PE
             pe = (address >> SHIFT) - 1
             start = address - (pe + 1 << SHIFT)
             return pe, start, start + nbytes
-        stride = cpu.stride
-        if stride and self._heaps:
-            first = self._heaps[0][0]
-            if first <= address < self._heaps[-1][0] + cpu.size:
-                base = address - (address - first) % stride
-                start = address - base
-                if start < cpu.size and base in self._pes:
-                    return self._pes[base], start, start + nbytes
         registered = registered_at(address)
         if registered is not None:
             pe, place = registered
-            return pe, stride + place, stride + place + nbytes
+            return pe, cpu.stride + place, cpu.stride + place + nbytes
         return -1 - job.my_pe, address, address + nbytes
 
     def strided(self, address: int, nbytes: int, step: int, count: int) -> Range:
@@ -133,7 +132,7 @@ class Recorder:
 
     def is_seen(self, address: int) -> bool:
         """Whether accesses to this address are recorded."""
-        if self._heaps and self._heaps[0][0] <= address < self._heaps[-1][0] + cpu.size:
+        if self._first <= address < self._last:
             return True
         if registered_at(address) is not None:
             return True
@@ -144,6 +143,15 @@ class Recorder:
         if where[0] < 0:
             self.watched.append(Watched(where[1], where[2], ctx, array))
         return where
+
+    def own(self, where: Range, array: Any, kept: bool, ctx: int) -> list[Range]:
+        """The own side of a copy, to record; of private memory only while something else may be under way there.
+
+        kept: until the context is quiet.
+        """
+        if kept:
+            return [self.keep(where, array, ctx)]
+        return [where] if where[0] >= 0 or self.watched else []
 
 
 def extent(array: Any, nelems: int | None = None) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """Shadow memory: who last wrote and who has read since, for each range of bytes, in as few ranges as their borders allow.
 
-Ranges with the same history share a cell, and the places of an access are remembered until a border is added: a program that
-repeats its accesses, of rows and columns too, costs little.
+Neighbours with the same history are one range, ranges with the same history share a cell, and the places of an access are
+remembered until a border is added: a program that repeats its accesses, of rows and columns too, costs little.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MANY = 64  # ranges that a write covers at once and that become one
 class Op:
     """One access of an agent."""
 
-    __slots__ = ("agent", "bytes", "issued", "kind", "message", "name", "number", "site", "stream", "target", "width")
+    __slots__ = ("agent", "issued", "kind", "message", "name", "number", "site", "stream", "target", "width")
 
     def __init__(self, stream: int, number: int, kind: str, agent: Any, site: int, name: str) -> None:
         self.stream, self.number, self.kind = stream, number, kind
@@ -32,27 +32,41 @@ class Op:
         )  # of an atomic operation: bytes of a word, negative of floats
 
 
+_NONE: dict[Any, Any] = {}  # in place of an empty one of its own, which nothing may change
+
+
 class Cell:
     """The accesses of ranges since the last write that followed all before it. ``held``: the number of these ranges."""
 
-    __slots__ = ("atomics", "held", "reads", "writes")
+    __slots__ = ("atomics", "held", "reads", "write")
 
-    def __init__(self, held: int, writes: list[Op], reads: dict[Any, Op], atomics: dict[int, dict[Any, Op]]) -> None:
-        self.held, self.writes, self.reads, self.atomics = held, writes, reads, atomics
+    def __init__(
+        self, held: int, write: Op | None = None, reads: dict[int, Op] = _NONE, atomics: dict[Any, Op] = _NONE
+    ) -> None:
+        self.held, self.write, self.reads, self.atomics = held, write, reads, atomics
 
     def copy(self, held: int) -> Cell:
-        return Cell(
-            held, list(self.writes), dict(self.reads), {width: dict(ops) for width, ops in self.atomics.items()}
-        )
+        return Cell(held, self.write, dict(self.reads) or _NONE, dict(self.atomics) or _NONE)
+
+    def add(self, op: Op) -> None:
+        """A read, or an atomic operation: the last of each stream."""
+        if op.kind == "read":
+            if self.reads is _NONE:
+                self.reads = {}
+            self.reads[op.stream] = op
+        else:
+            if self.atomics is _NONE:
+                self.atomics = {}
+            self.atomics[op.width, op.stream, op.kind] = op
 
     def drop(self, known: Callable[[Op], bool]) -> None:
-        self.writes = [op for op in self.writes if not known(op)]
-        self.reads = {key: op for key, op in self.reads.items() if not known(op)}
-        left = {width: {k: op for k, op in ops.items() if not known(op)} for width, ops in self.atomics.items()}
-        self.atomics = {width: ops for width, ops in left.items() if ops}
+        if self.write is not None and known(self.write):
+            self.write = None
+        self.reads = {key: op for key, op in self.reads.items() if not known(op)} or _NONE
+        self.atomics = {key: op for key, op in self.atomics.items() if not known(op)} or _NONE
 
     def accesses(self) -> list[Op]:
-        return [*self.writes, *self.reads.values(), *(op for ops in self.atomics.values() for op in ops.values())]
+        return [*([self.write] if self.write else []), *self.reads.values(), *self.atomics.values()]
 
 
 class Shadow:
@@ -95,7 +109,7 @@ class Shadow:
                 start = self.ends[index]
             else:
                 limit = min(end, self.starts[index]) if index < len(self.starts) else end
-                self._insert(index, start, limit, Cell(1, [], {}, {}))
+                self._insert(index, start, limit, Cell(1))
                 start = limit
             index += 1
 
@@ -133,9 +147,19 @@ class Shadow:
 
     def write(self, span: Span, places: Sequence[int], groups: list[tuple[Cell, int]], op: Op) -> None:
         """A write ends the history of these places."""
+        if len(places) == 1:
+            place = places[0]
+            cell = self.cells[place]
+            if cell.held == 1:
+                cell.write, cell.reads, cell.atomics = op, _NONE, _NONE
+            else:
+                cell.held -= 1
+                self.cells[place] = Cell(1, op)
+            self.join(place, op)
+            return
         for cell, count in groups:
             cell.held -= count
-        new = Cell(len(places), [op], {}, {})
+        new = Cell(len(places), op)
         for place in places:
             self.cells[place] = new
         if len(places) > _MANY and len(span) == 2:
@@ -145,6 +169,24 @@ class Shadow:
                 del row[first + 1 : last + 1]
             new.held = 1
             self._known.clear()
+
+    def join(self, place: int, op: Op) -> None:
+        """Make one range of neighbours after an access to one of them, if all have the same history."""
+        cells, starts, ends = self.cells, self.starts, self.ends
+        for left in (place, place - 1):
+            if 0 <= left < len(starts) - 1 and ends[left] == starts[left + 1]:
+                one, other = cells[left], cells[left + 1]
+                if (
+                    one.write is other.write
+                    and (one.write is op or one.reads.get(op.stream) is op)
+                    and one.reads == other.reads
+                    and not one.atomics
+                    and not other.atomics
+                ):
+                    ends[left] = ends[left + 1]
+                    other.held -= 1
+                    del starts[left + 1], ends[left + 1], cells[left + 1]
+                    self._known.clear()
 
     def extent(self, places: Sequence[int], cell: Cell) -> tuple[int, int]:
         """The first of these places with this cell, and those that follow it without a gap."""
@@ -167,7 +209,7 @@ class Shadow:
         for start, end, cell in rows:
             if self.cells and self.cells[-1] is cell and self.ends[-1] == start:
                 self.ends[-1] = end
-            elif cell.writes or cell.reads or cell.atomics:
+            elif cell.write or cell.reads or cell.atomics:
                 cell.held += 1
                 self.starts.append(start)
                 self.ends.append(end)
