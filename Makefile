@@ -82,7 +82,7 @@ test-jobs: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES) --durations=20
 test-codegen: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/codegen $(BY_CORES)
-# half of the cases of what compiles most: each of its kernels is among them
+# half of the cases, with every kernel: see compile of tests/codegen/compiling.py
 test-oldest-triton: $(OLDEST_TRITON)
 	$(PART) env PYTHONPATH=$(CURDIR)/$(OLDEST_TRITON) $(BIN)/python -m pytest tests/codegen $(BY_CORES) -k "nvidia and not gfx" --halved --ignore tests/codegen/test_emitted.py
 $(OLDEST_TRITON): $(VENV)/.installed

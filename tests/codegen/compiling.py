@@ -4,6 +4,7 @@ import functools
 import re
 
 import pyshmem.device as dev  # noqa: F401  before triton
+import pytest
 import torch
 import triton.language as tl
 from pyshmem.device.arch.fields import encoded, encoded_distance
@@ -12,9 +13,10 @@ from pyshmem.device.arch.targets import TARGETS as NAMES
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.collectives.scratch import divide
 from triton.backends.compiler import GPUTarget
-from triton.compiler import ASTSource, compile, make_backend
+from triton.compiler import ASTSource, make_backend
+from triton.compiler import compile as compile_with_triton
 from triton.experimental.gluon._runtime import GluonASTSource
-from triton.runtime.jit import create_function_from_signature
+from triton.runtime.jit import JITFunction, create_function_from_signature
 
 TARGETS = {
     "nvidia": GPUTarget("cuda", 90, 32),
@@ -73,6 +75,19 @@ def specialise(kernel, target, args, **options):
     launch, signature, constexprs, attrs = kernel._pack_args(backend, options, bound, specialization, rest)
     kind = GluonASTSource if kernel.is_gluon() else ASTSource
     return kind(kernel, signature, constexprs, attrs), launch
+
+
+spared = False  # whether a test shall end where it compiles a kernel that another one has compiled
+_known = set()
+
+
+def compile(source, target, options=None):
+    """Triton's. A test that is spared is skipped, unless it is the first to compile its kernel with these functions in it."""
+    kernel = source.fn, *(each for each in source.constants.values() if isinstance(each, JITFunction))
+    if spared and kernel in _known:
+        pytest.skip("other cases compile this kernel")
+    _known.add(kernel)
+    return compile_with_triton(source, target=target, options=options)
 
 
 def cache_key(kernel, target, args, **options):

@@ -3,6 +3,7 @@
 Run: `make test-codegen`. Triton reads these variables when it is imported.
 """
 
+import collections
 import os
 import tempfile
 
@@ -21,6 +22,7 @@ from generated import recording
 if os.environ.get("PYSHMEM_SAVE_CODE"):  # before any module takes the function's name
     triton.compiler.compile = recording(triton.compiler.compile, os.environ["PYSHMEM_SAVE_CODE"])
 
+import compiling
 from compiling import TARGETS
 
 AMD = [name for name in TARGETS if name != "nvidia"]
@@ -30,13 +32,16 @@ IN_TURN = [
     "test_attention.py", "test_compiles.py", "test_gluon.py", "test_irregular.py", "test_models.py", "test_ops.py",
     "test_partitioned.py", "test_reach.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
 ]  # fmt: skip
-# Whose cases are types, sizes and schedules of the same few kernels
-HALVED = ["test_attention.py", "test_irregular.py", "test_models.py", "test_ops.py", "test_tile_kinds.py"]
+ALIKE = ("gfx942", "gfx950")  # test_arch_names.py: device functions do not tell them apart
 
 
 def pytest_addoption(parser):
     parser.addoption("--everywhere", action="store_true", help="compile every case for all of AMD's GPUs")
-    parser.addoption("--halved", action="store_true", help="run every other case of each test, in files of few kernels")
+    parser.addoption(
+        "--halved",
+        action="store_true",
+        help="compile half of the cases, and every kernel",
+    )
 
 
 def pytest_configure(config):
@@ -44,36 +49,44 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Cases of IN_TURN are compiled for NVIDIA and for one of AMD's GPUs in turn, unless all code is saved."""
+    """Cases are compiled for some of AMD's GPUs, unless all code is saved. See is_turn."""
     if config.getoption("everywhere") or os.environ.get("PYSHMEM_SAVE_CODE"):
         return
-    others = [
-        item for item in items if (item.path.name in IN_TURN or "spill" in item.originalname) and not is_turn(item)
-    ]
-    if config.getoption("--halved"):
-        others += halved([item for item in items if item.path.name in HALVED])
-    config.hook.pytest_deselected(items=others)
-    others = set(others)
+    others = {item for item in items if not is_turn(item)}
+    config.hook.pytest_deselected(items=list(others))
     items[:] = [item for item in items if item not in others]
 
 
-def halved(items):
-    """The second, the fourth, ... case of each test for each GPU."""
-    cases = {}
-    for item in items:
-        target = item.callspec.params.get("target") if hasattr(item, "callspec") else None
-        cases.setdefault((item.path, item.originalname, target), []).append(item)
-    return [item for each in cases.values() for item in each[1::2]]
-
-
 def is_turn(item):
-    """Whether a test runs: the GPU goes by its case alone, so that tests of one case share what they compile."""
+    """Whether a test runs: the GPU goes by its case alone, so that tests of one case share what they compile.
+
+    Cases of IN_TURN, and of tests that nothing is spilled, are compiled for one of AMD's GPUs, others for one of ALIKE.
+    """
+    chosen, case = split(item)
+    among = AMD if item.path.name in IN_TURN or "spill" in item.originalname else ALIKE
+    if chosen not in among or item.get_closest_marker("all_targets"):
+        return True
+    return chosen == among[zlib.crc32((case or item.originalname).encode()) % len(among)]
+
+
+def split(item):
+    """The GPU of a test, and its case, which other tests of the file may have too."""
     given = item.callspec.params if hasattr(item, "callspec") else {}
     chosen = given.get("target", given.get("amd", "nvidia"))
-    if chosen == "nvidia" or item.get_closest_marker("all_targets"):
-        return True
-    case = item.callspec.id.replace(chosen, "", 1).strip("-") or item.originalname
-    return chosen == AMD[zlib.crc32(case.encode()) % len(AMD)]
+    return chosen, item.callspec.id.replace(chosen, "", 1).strip("-") if given else ""
+
+
+@pytest.fixture(autouse=True)
+def halved(request, monkeypatch):
+    """With --halved, a test of every other case of a file ends where it compiles a kernel that another test has compiled."""
+    _, case = split(request.node)
+    if case and request.config.getoption("halved"):
+        known = _cases[request.node.path]
+        place = known.setdefault(case, len(known))
+        monkeypatch.setattr(compiling, "spared", place % 2 == 1)
+
+
+_cases = collections.defaultdict(dict)
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -16,10 +16,12 @@ from pyshmem.ops.gemm.few_rows import multiply_and_exchange
 from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
 from pyshmem.ops.gemm.gemm_kernel import multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, shape_of
+from pyshmem.runtime.gpu.occupancy import taken
 
 CUOBJDUMP = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}
 CHIPLETS = {"gfx942": 8, "gfx950": 8}
+CACHE = 64 << 10  # bytes of the instruction cache of two compute units
 MEMORY = {
     multiply_and_send: gemm_kernel.Memory,
     gather_and_multiply: all_gather_gemm_kernel.Memory,
@@ -30,13 +32,19 @@ TILES = 404
 SCHEDULE = Schedule(*map(encoded, (0, 0, 272, TILES, 132, 16)))
 
 
+def pes_of(target):
+    """For how many PEs kernels are compiled: on AMD GPUs for the eight of a machine, whose code is the largest."""
+    return 2 if target == "nvidia" else 8
+
+
 @functools.cache
-def compiled(kernel, target, dtype=torch.bfloat16, n_pes=2, edges=False, row=None, **constants):
+def compiled(kernel, target, dtype=torch.bfloat16, edges=False, row=None, **constants):
     """A kernel for operands of ``dtype`` whose K is contiguous, as a plan compiles it. constants: those that are not as usual.
 
     Of 8-bit floats, it has scales of rows and columns and makes bfloat16.
     edges: whether tiles reach beyond the matrices.  row: the tile; None is that of the table.
     """
+    n_pes = pes_of(target)
     row, eight = row or configuration(target, dtype, None), dtype.itemsize == 1
     result = torch.bfloat16 if eight else dtype
     sent = dtype if kernel is gather_and_multiply else result
@@ -70,6 +78,14 @@ def spilled(found, target):
     if target != "nvidia":
         return int(re.search(r"\.private_segment_fixed_size:\s*(\d+)", found.asm["amdgcn"])[1])
     return resource(found, "STACK")
+
+
+def excess(found, target, most=0):
+    """What a kernel takes too much of, as a list of texts: ``most`` bytes for registers that it lacks, and of code."""
+    found = {"bytes for registers": (spilled(found, target), most)} | (
+        {} if target == "nvidia" else {"bytes of code": (taken(found).code, CACHE)}
+    )
+    return [f"{number} {name}, at most {limit}" for name, (number, limit) in found.items() if number > limit]
 
 
 def registers(found):

@@ -1,9 +1,11 @@
-"""The two sides of pyshmem.device.arch offer the same functions, with the same parameters."""
+"""The two sides of pyshmem.device.arch offer the same functions, with the same parameters, for GPUs that differ as is said."""
 
 import inspect
 
 import pyshmem.device.arch.gpu as gpu
 import pyshmem.device.arch.interpreter as interpreter
+from conftest import ALIKE
+from pyshmem.device.arch import targets
 
 
 def parameters(function):
@@ -24,3 +26,10 @@ def test_both_sides_take_the_same_arguments():
         if one[: len(other)] != other and other[: len(one)] != one:
             wrong.append((name, one, other))
     assert not wrong
+
+
+def test_no_device_function_tells_gfx942_from_gfx950():
+    """So tests of the order of memory need one of them; test_emitted.py compares their instructions."""
+    indices = [targets.TARGETS.index(each) for each in ALIKE]
+    predicates = [each for name, each in vars(targets).items() if name.startswith("is_")]
+    assert predicates and all(len({each(index) for index in indices}) == 1 for each in predicates)

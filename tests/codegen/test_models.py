@@ -3,7 +3,7 @@
 import pytest
 import torch
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
-from products import registers, spilled, text_of
+from products import excess, pes_of, registers, spilled, text_of
 from pyshmem.device.arch.fields import encoded
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops.training import activations
@@ -14,7 +14,7 @@ from pyshmem.ops.norms import kernels as norm_kernels
 from pyshmem.ops.norms import words as norm_words
 from pyshmem.ops.attention.decode_schedules import MERGING_WARPS, WARPS, blocks_of
 from pyshmem.ops.experts import words as expert_words
-from pyshmem.ops.experts.schedules import ADDED, EACH, SENT, SPREAD, encoded_division, power, sizes_of
+from pyshmem.ops.experts.schedules import ADDED, EACH, MOST_PES_ON_AMD, SENT, SPREAD, encoded_division, power, sizes_of
 from pyshmem.ops.norms.schedules import MOST_PARTS, MOST_PES, Push
 from pyshmem.runtime.arguments import name_of
 
@@ -25,11 +25,12 @@ MULTIPLY = {"nvidia": r"mma\.sync", "amd": r"v_mfma_f32_\d+x\d+x\d+_?bf16"}
 HIDDEN = 8192
 
 
-def compiled(kernel, target, dtype, threads, more=None, n_pes=2, num_stages=3, **constants):
+def compiled(kernel, target, dtype, threads, more=None, n_pes=None, num_stages=3, **constants):
     """A kernel with what a plan gives it: all_reduce_rms_norm's for rows of 8192 elements, unless ``constants`` say more.
 
-    more: options of the compiler.
+    more: options of the compiler.  n_pes: None is that of products.pes_of.
     """
+    n_pes = n_pes or pes_of(target)
     values = dict.fromkeys(("flags", "words"), array(torch.uint64)) | {"slots": array(dtype), "out": array(dtype)}
     values |= {"ctx": context(target, 0, n_pes), "epochs": array(torch.int64), "BLOCK": HIDDEN, "FAN": False}
     values |= {"EARLY": target == "nvidia", "STAGES": 2 if target == "nvidia" else 1, "hidden": HIDDEN} | constants
@@ -73,7 +74,7 @@ SPILLED = {
 def test_kernels_on_rows_move_16_bytes_at_once_and_do_not_spill(case, dtype, target):
     kernel, threads, constants = ROWS[case]
     found = compiled(kernel, target, dtype, threads, **constants)
-    assert spilled(found, target) <= SPILLED.get((target, case, dtype), 0)
+    assert not excess(found, target, SPILLED.get((target, case, dtype), 0))
     assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
 
 
@@ -139,7 +140,7 @@ def decode(kernel, target, dtype, warps=WARPS, page=None, **constants):
 @pytest.mark.parametrize("fused, page", [(True, None), (False, None), (True, 16), (True, 128)])
 def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(fused, page, target):
     found = decode(decode_kernels.attend, target, torch.bfloat16, page=page, FUSED=fused)
-    assert spilled(found, target) == 0
+    assert not excess(found, target)
     lines = instructions(text_of(found, target))
     assert places(lines, MULTIPLY[vendor(target)])
     if target == "nvidia":  # asynchronous copies to the memory of several stages
@@ -193,8 +194,9 @@ EXPERT_WAYS = [
 ]  # fmt: skip
 
 
-def experts(way, target, dtype, scales=0, n_pes=2):
+def experts(way, target, dtype, scales):
     """A kernel for 64 experts, 8 of them for a token, and rows of 7168 elements, which have ``scales`` if of 8 bits."""
+    n_pes = min(pes_of(target), MOST_PES_ON_AMD) if way == "dispatch_words" else pes_of(target)
     hidden, i32, f32, i64 = 7168, array(torch.int32), array(torch.float32), array(torch.int64)
     flags, rows, threads = array(torch.uint64), array(dtype), min(power(hidden) // EACH, 1024)
     work = encoded_division(expert_kernels.Division(parts=99, each=83, chunk=8, pushers=33, first=33))
@@ -221,7 +223,7 @@ def experts(way, target, dtype, scales=0, n_pes=2):
 @pytest.mark.parametrize("way, dtype, scales", EXPERT_WAYS, ids=str)
 def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, scales, target):
     found = experts(way, target, dtype, scales)
-    assert spilled(found, target) <= SPILLED.get((target, way, dtype), 0)
+    assert not excess(found, target, SPILLED.get((target, way, dtype), 0))
     lines = instructions(text_of(found, target))
     stores = {"nvidia": r"st\.global\S*\.v4\.b32", "amd": r"global_store_dwordx4"}[vendor(target)]
     assert places(lines, stores) and places(lines, WIDE[vendor(target)])

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from compiling import TARGETS, array, compile, context, instructions, places, spans, specialise
-from products import compiled, registers, spilled, text_of
+from products import compiled, excess, pes_of, registers, spilled, text_of
 from pyshmem.ops.gemm.configurations import Configuration, configuration
 from pyshmem.ops.copies import await_flag, begin_call
 from pyshmem.ops.gemm.few_rows import _ROWS, multiply_and_exchange
@@ -31,9 +31,16 @@ def vendor(target):
 
 
 def fused(target, case, dtype=torch.bfloat16, **more):
+    """multiply_and_send. In bfloat16 on AMD GPUs it is always streamed, which takes more of them."""
     kind, streamed = CASES[case]
-    fan = 0 if kind is ALONE else 1
-    return compiled(multiply_and_send, target, dtype, edges=True, KIND=kind.value, STREAMED=streamed, FAN=fan, **more)
+    streamed = streamed or (target != "nvidia" and dtype == torch.bfloat16)
+    constants = {"KIND": kind.value, "STREAMED": streamed, "FAN": fan_of(case, target)}
+    return compiled(multiply_and_send, target, dtype, edges=True, **constants, **more)
+
+
+def fan_of(case, target):
+    """How many peers a tile of the case goes to."""
+    return {ALONE: 0, SCATTER: 1}.get(CASES[case][0], pes_of(target) - 1)
 
 
 def k_loops(found, target):
@@ -57,7 +64,7 @@ def test_products_use_the_matrix_units_and_nvidia_loads_by_tma(case, target):
 
 @pytest.mark.parametrize("case", CASES)
 def test_registers_are_not_spilled(case, target):
-    assert spilled(fused(target, case), target) <= SPILLED.get((target, case), 0)
+    assert not excess(fused(target, case), target, SPILLED.get((target, case), 0))
 
 
 @pytest.mark.parametrize("case", SENDING)
@@ -69,16 +76,17 @@ def test_scalar_registers_that_the_compiler_keeps_in_lanes_are_few_in_a_k_loop(c
 
 
 def test_a_k_loop_on_gfx942_reads_lds_by_16_bytes():
-    for each in k_loops(fused("gfx942", "rows"), "gfx942"):
+    for each in k_loops(fused("gfx942", "columns, streamed"), "gfx942"):
         assert {line.split()[0] for line in each if line.startswith("ds_read")} == {"ds_read_b128"}
 
 
 @pytest.mark.parametrize("case", SENDING)
 def test_a_slab_goes_out_of_the_k_loop_by_one_store_of_16_bytes(case, target):
-    """16 bytes a thread and peer; the words of nothing else are stored there."""
+    """16 bytes a thread and peer; the words of nothing else are stored there. Parts of a sum go to one peer each."""
+    peers = 1 if CASES[case][0] is REDUCE else fan_of(case, target)
     for each in k_loops(fused(target, case), target):
         assert places(each, STORE[vendor(target)]) == places(each, WIDE[vendor(target)])
-        assert len(places(each, WIDE[vendor(target)])) == 1
+        assert len(places(each, WIDE[vendor(target)])) == peers
 
 
 @pytest.mark.parametrize("case", SENDING)
@@ -89,15 +97,17 @@ def test_a_tile_is_stored_here_and_on_the_peer_by_16_bytes(case, target):
     assert not places(lines, NARROW[vendor(target)])
 
 
-@pytest.mark.parametrize("streamed", [False, True], ids=["whole", "streamed"])
-@pytest.mark.parametrize("fan", [0, 1], ids=["copied", "sent"])
-def test_gathered_rows_are_multiplied_by_the_matrix_units_without_spills(fan, streamed, target):
+@pytest.mark.parametrize(
+    "sent, streamed", [(True, False), (False, True), (True, True)], ids=["sent", "copied, streamed", "sent, streamed"]
+)
+def test_gathered_rows_are_multiplied_by_the_matrix_units_without_spills(sent, streamed, target):
+    fan = pes_of(target) - 1 if sent else 0
     found = compiled(gather_and_multiply, target, edges=True, FAN=fan, STREAMED=streamed)
     loops = k_loops(found, target)
     assert len(loops) == 2 + streamed  # own rows, those of peers, and parts of their tiles
     # outside the K loops: one value, or those that the streamed tiles need
-    limit = (144 if streamed else 8) if (target, fan) == ("nvidia", 1) else 0
-    assert spilled(found, target) <= limit
+    limit = (144 if streamed else 8) if (target, sent) == ("nvidia", True) else 0
+    assert not excess(found, target, limit)
     wide = WIDE[vendor(target)]
     # a slab of own rows goes out of the K loop
     assert [len(places(each, wide)) for each in loops] == [fan, *[0] * (1 + streamed)]
@@ -115,7 +125,7 @@ def test_few_rows_are_multiplied_by_the_matrix_units_and_sent_by_16_bytes_withou
     lines = instructions(text_of(found, target))
     multiply = {"nvidia": r"wgmma\.mma_async|mma\.sync", "amd": r"v_mfma_f32_"}[vendor(target)]
     assert places(lines, multiply)
-    assert spilled(found, target) <= (8 if target == "nvidia" else 0)  # Triton 3.6: two registers, outside the K loop
+    assert not excess(found, target, 8 if target == "nvidia" else 0)  # Triton 3.6: two registers, outside the K loop
     wide = {"nvidia": r"st\.[a-z.]*v4\.b32", "amd": r"(global|buffer)_store_dwordx4"}[vendor(target)]
     assert len(places(lines, wide)) >= 2  # the part of a peer, and the sum here
 
