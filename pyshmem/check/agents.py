@@ -167,13 +167,15 @@ class Agent:
                     known = stream.number if unfenced else stream.fenced
                 else:
                     known = stream.passed if all_stores else 0
-                if known:
-                    upto[stream.id] = max(known, upto.get(stream.id, 0))
-            found = Message(upto, {stream: set(each) for stream, each in self.know.single.items()})
+                if known > upto.get(stream.id, 0):
+                    upto[stream.id] = known
+            single = self.know.single
+            found = Message(upto, {stream: set(each) for stream, each in single.items()} if single else {})
             self._messages[target, ctx] = found
             if all_stores or unfenced:
                 self._messages.clear()
-            self.clock += 1
+            own = self.own
+            own.number = self.know.upto[own.id] = own.number + 1
         self._touched = False
         return found
 

@@ -147,7 +147,9 @@ class Analysis:
         change: tuple[str, int | None], width: int = 8,
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
-        watched = any(self.watched.within(pe, *bounds(span)) for span in spans)
+        watched = False
+        for span in spans:
+            watched = watched or bool(self.watched.within(pe, *bounds(span)))
         stream = agent.to(ctx, pe)
         stream.count(agent.own.number, alone=watched)
         op, again = self._op(agent, kind, site, name, stream, width if kind == ATOMIC else 0)

@@ -13,38 +13,47 @@ _time = itemgetter(0)
 Event = Record  # (time, kind, PE, line in the findings, and what the record says)
 
 
-def events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[Event]:
-    """The events of a PE, with its number and those of its lines in the findings."""
+def events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[list[Event]]:
+    """The events of a PE, with its number and those of its lines in the findings: lists, each by time."""
+    waiting: list[Event] = []
     for record in trace:
         kind = record[1]
         if kind in _TWO:
-            yield from _TWO[kind](record, pe, sites.get(record[2], 0))
-        elif kind not in ("site", "init"):
-            yield (record[0], kind, pe, sites.get(record[2], 0), *record[3:])
+            waiting += _TWO[kind](record, pe, sites.get(record[2], 0))
+        elif kind not in _NO_EVENTS:
+            waiting.append((record[0], kind, pe, sites.get(record[2], 0), *record[3:]))
+        if len(waiting) >= 2 * _LATE:
+            waiting.sort(key=_time)
+            yield waiting[:_LATE]
+            del waiting[:_LATE]
+    waiting.sort(key=_time)
+    if waiting:
+        yield waiting
 
 
-def _met(record: Record, pe: int, site: int) -> Iterator[Event]:
+def _met(record: Record, pe: int, site: int) -> list[Event]:
     """A collective begins and ends."""
     whose = record[1].removesuffix("met")
     key, *call, end, writes = record[3:]
-    yield record[0], whose + "enter", pe, site, key, *call
-    yield end, whose + "exit", pe, site, key, call[0], writes
+    return [(record[0], whose + "enter", pe, site, key, *call), (end, whose + "exit", pe, site, key, call[0], writes)]
 
 
-def _amo(record: Record, pe: int, site: int) -> Iterator[Event]:
+def _amo(record: Record, pe: int, site: int) -> list[Event]:
     """An atomic operation ends when it has told what it has found."""
-    yield (record[0], record[1], pe, site, *record[3:])
-    if record[10]:
-        time, old, condition = record[10]
-        yield time, record[1] + "_end", pe, site, record[0], *record[5:7], *record[8:10], old, condition
+    begin, kind, _, *rest = record
+    event = (begin, kind, pe, site, *rest)
+    if not record[10]:
+        return [event]
+    _, _, target, start, _, operator, operand, (time, old, condition), _ = rest
+    return [event, (time, kind + "_end", pe, site, begin, target, start, operator, operand, old, condition)]
 
 
+_NO_EVENTS = ("site", "init")
 _TWO = {whose + kind: made for kind, made in (("met", _met), ("amo", _amo)) for whose in ("", IN_KERNEL)}
 
 
-def in_order(streams: Iterable[Iterable[Event]]) -> Iterator[Event]:
+def in_order(parts: list[Iterator[list[Event]]]) -> Iterator[Event]:
     """The events of all PEs by their times. A call is written when it has returned, with the time at which it began."""
-    parts = list(map(_sorted, streams))
     heads = [next(part, []) for part in parts]
     while any(heads):
         upto = min(head[-1][0] for head in heads if head)
@@ -55,17 +64,3 @@ def in_order(streams: Iterable[Iterable[Event]]) -> Iterator[Event]:
             heads[i] = head[cut:] or (next(parts[i], []) if cut else [])
         batch.sort(key=_time)
         yield from batch
-
-
-def _sorted(stream: Iterable[Event]) -> Iterator[list[Event]]:
-    """Lists of events, each by their times and before the next."""
-    waiting: list[Event] = []
-    for event in stream:
-        waiting.append(event)
-        if len(waiting) == 2 * _LATE:
-            waiting.sort(key=_time)
-            yield waiting[:_LATE]
-            del waiting[:_LATE]
-    waiting.sort(key=_time)
-    if waiting:
-        yield waiting

@@ -40,6 +40,11 @@ def world(pe: Any, ctx: Any) -> int:
     return integer(pe) if ctx is None else int(ctx.team._world_pe("check", integer(pe)))
 
 
+def whom(pe: Any, ctx: Any) -> tuple[int, int]:
+    """The context of an operation, and the PE that it is on."""
+    return (0, pe) if ctx is None and type(pe) is int else (context(ctx), world(pe, ctx))
+
+
 def value_at(address: int, nbytes: int) -> int | None:
     """What a word holds, without its sign."""
     return int.from_bytes(ctypes.string_at(address, nbytes), "little") if 0 < nbytes <= 8 else None
@@ -59,10 +64,9 @@ def copied(own: Any, symmetric: Any, size: Any, nbi: bool, ctx: Any) -> tuple[Ra
     nbi: it is non-blocking, and accesses its own side until quiet.
     """
     address, nbytes = extent(own, None if size is None else integer(size))
-    here = recorder.at(address, nbytes)
-    start = recorder.at(extent(symmetric, 0)[0], 0)[1]
-    rest = (start, start + nbytes), recorder.own(here, own, nbi, context(ctx))
-    return *rest, value_at(address, nbytes) if nbytes <= 8 else None
+    start = recorder.place(symmetric)
+    here = [recorder.keep(recorder.at(address, nbytes), own, context(ctx))] if nbi else recorder.own(address, nbytes)
+    return (start, start + nbytes), here, value_at(address, nbytes) if nbytes <= 8 else None
 
 
 def put(name: str, call: Call) -> Call:
@@ -75,7 +79,7 @@ def put(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
         there, here, value = copied(source, target, size, nbi, ctx)
-        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], here, nbi, value)
+        recorder.write(time, "put", name, *whom(pe, ctx), [there], here, nbi, value)
         return found
 
     return recorded
@@ -91,7 +95,7 @@ def get(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, target, source, pe, size, ctx)
         there, here, _ = copied(target, source, size, nbi, ctx)
-        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [there], here, nbi)
+        recorder.write(time, "get", name, *whom(pe, ctx), [there], here, nbi)
         return found
 
     return recorded
@@ -106,7 +110,7 @@ def p(name: str, call: Call) -> Call:
         found = hidden(call, target, value, pe, ctx)
         word = bits(value, target.dtype) if isinstance(value, (int, np.integer)) else None
         there = recorder.symmetric(target)
-        recorder.write(time, "put", name, context(ctx), world(pe, ctx), [there], [], False, word)
+        recorder.write(time, "put", name, *whom(pe, ctx), [there], [], False, word)
         return found
 
     return recorded
@@ -119,7 +123,7 @@ def g(name: str, call: Call) -> Call:
             return call(source, pe, ctx)
         time = now()
         found = hidden(call, source, pe, ctx)
-        recorder.write(time, "get", name, context(ctx), world(pe, ctx), [recorder.symmetric(source)], [], False)
+        recorder.write(time, "get", name, *whom(pe, ctx), [recorder.symmetric(source)], [], False)
         return found
 
     return recorded
@@ -151,9 +155,9 @@ def blocks(name: str, call: Call) -> Call:
             return found
         dest, src = (side(each, integer(step), size, integer(count)) for each, step in ((target, tst), (source, sst)))
         if is_put:
-            recorder.write(time, "put", name, context(ctx), world(pe, ctx), [dest[1:]], [src], False, None)
+            recorder.write(time, "put", name, *whom(pe, ctx), [dest[1:]], [src], False, None)
         else:
-            recorder.write(time, "get", name, context(ctx), world(pe, ctx), [src[1:]], [dest], False)
+            recorder.write(time, "get", name, *whom(pe, ctx), [src[1:]], [dest], False)
         return found
 
     return recorded
@@ -171,9 +175,9 @@ def put_signal(name: str, call: Call) -> Call:
         time = now()
         found = hidden(call, target, source, pe, signal, value, sigop, size, ctx)
         there, here, _ = copied(source, target, size, nbi, ctx)
-        word, operator = recorder.symmetric(signal)[0], "add" if int(sigop) == SIGNAL.ADD else "set"
+        word, operator = recorder.place(signal), "add" if int(sigop) == SIGNAL.ADD else "set"
         rest = [there], here, nbi, word, 8, operator, integer(value)
-        recorder.write(time, "putsig", name, context(ctx), world(pe, ctx), *rest)
+        recorder.write(time, "putsig", name, *whom(pe, ctx), *rest)
         return found
 
     return recorded
@@ -186,9 +190,9 @@ def signal_update(name: str, call: Call) -> Call:
             return call(signal, value, pe, ctx)
         time = now()
         found = hidden(call, signal, value, pe, ctx)
-        word = recorder.symmetric(signal)[0]
+        word = recorder.place(signal)
         rest = word, 8, name.removeprefix("signal_"), integer(value), None, 8
-        recorder.write(time, "amo", name, context(ctx), world(pe, ctx), *rest)
+        recorder.write(time, "amo", name, *whom(pe, ctx), *rest)
         return found
 
     return recorded
@@ -214,8 +218,7 @@ def atomic(name: str, call: Call) -> Call:
         old = hidden(call, *arguments, **options)
         given = dict(zip(names, arguments, strict=False)) | options
         array, ctx = given[names[nbi]], given.get("ctx")
-        address, nbytes = extent(array)
-        pe, start = world(given["pe"], ctx), recorder.at(address, 0)[1]
+        nbytes, start = extent(array)[1], recorder.place(array)
         value = None if row.operator == "fetch" else bits(given.get("value", 1), array.dtype)
         fetched: Any = None
         if fetches:
@@ -223,10 +226,10 @@ def atomic(name: str, call: Call) -> Call:
             fetched = now(), None if isinstance(old, float) else old, condition
         operator = "update" if nbi and row.operator != "fetch" else row.operator
         width = -nbytes if array.dtype in _FLOATS else nbytes
-        recorder.write(time, "amo", name, context(ctx), pe, start, nbytes, operator, value, fetched, width)
+        recorder.write(time, "amo", name, *whom(given["pe"], ctx), start, nbytes, operator, value, fetched, width)
         if nbi:
             into = recorder.keep(recorder.array(given["fetch"]), given["fetch"], context(ctx))
-            recorder.write(time, "get", name, context(ctx), pe, [], [into], True)
+            recorder.write(time, "get", name, *whom(given["pe"], ctx), [], [into], True)
         return old
 
     return recorded
@@ -290,7 +293,7 @@ def signal_fetch(name: str, call: Call) -> Call:
         if recorder.idle:
             return int(call(signal))
         found = int(hidden(call, signal))
-        recorder.write(now(), "fetched", [(recorder.symmetric(signal)[0], 8)], found)
+        recorder.write(now(), "fetched", [(recorder.place(signal), 8)], found)
         return found
 
     return recorded
@@ -389,7 +392,7 @@ def lock(name: str, call: Call) -> Call:
             return call(lock)
         time = now()
         found = hidden(call, lock)
-        start = recorder.symmetric(lock)[0]
+        start = recorder.place(lock)
         if name == "clear_lock":
             recorder.quiet()
             recorder.write(time, "unlock", start)

@@ -35,6 +35,8 @@ class Memory:
         """
         shadow = self.spaces[space]
         places = shadow.places(span)
+        if len(places) == 1 and op.kind == READ and shadow.cells[places[0]].reads.get(op.stream) is op:
+            return  # what has come since has been compared with this read
         groups = shadow.groups(places)
         for cell, _ in groups:
             for old in _unordered(op, agent, cell, on, again):
@@ -83,14 +85,12 @@ def _unordered(op: Op, agent: Agent, cell: Cell, on: tuple[int, int] | None, aga
             and upto.get(old.stream, 0) < old.number
             and not (old.kind in _READS and kind in _READS)
         ]
-    return (
-        [
-            old
-            for old in late
-            if (again or old is not op)
-            and not agent.knows(old.stream, old.number)
-            and (on is None or not agent.has_fenced(old.stream, old.number, *on))
-        ]
-        if late
-        else late
-    )
+    if not late:
+        return late
+    return [
+        old
+        for old in late
+        if (again or old is not op)
+        and not agent.knows(old.stream, old.number)
+        and (on is None or not agent.has_fenced(old.stream, old.number, *on))
+    ]

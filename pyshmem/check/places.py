@@ -71,4 +71,7 @@ class Watched:
         words = self._words.get(pe)
         if not words:
             return []
-        return [(pe, place) for place in words[bisect_left(words, start) : bisect_left(words, end)]]
+        first = bisect_left(words, start)
+        if first == len(words) or words[first] >= end:
+            return []
+        return [(pe, place) for place in words[first : bisect_left(words, end, first)]]

@@ -73,7 +73,9 @@ class Recorder:
     def write(self, time: int, kind: str, *rest: Any) -> None:
         trace = self.trace
         if trace is not None:
-            trace.write((time, IN_KERNEL + kind if self.depth.kernels else kind, trace.site(), *rest))
+            if self.depth.kernels:
+                kind = IN_KERNEL + kind
+            trace.write((time, kind, trace.site(), *rest))
 
     def order(self, kind: str, *rest: Any) -> None:
         """Write that a fence or a quiet has ordered what came before. Another one directly after it changes nothing."""
@@ -103,6 +105,13 @@ class Recorder:
             return pe, cpu.stride + place, cpu.stride + place + nbytes
         return -1 - job.my_pe, address, address + nbytes
 
+    def place(self, array: Any) -> int:
+        """Where a symmetric array begins in every heap."""
+        address = array.data_ptr() if type(array) is torch.Tensor else extent(array, 0)[0]
+        if self._first <= address < self._last:
+            return (address - self._first) % cpu.stride if cpu.stride else address - self._first
+        return self.at(address, 0)[1]
+
     def strided(self, address: int, nbytes: int, step: int, count: int) -> Range:
         """Name ``count`` ranges, each ``step`` bytes behind the one before."""
         if count == 1 or step == nbytes:
@@ -124,7 +133,8 @@ class Recorder:
 
     def symmetric(self, array: Any, nelems: int | None = None) -> Range:
         """The span of elements of a symmetric array, alike on all PEs."""
-        return self.array(array, nelems)[1:]
+        start = self.place(array)
+        return start, start + extent(array, nelems)[1]
 
     def array(self, array: Any, nelems: int | None = None) -> Range:
         """The range of the first elements of a contiguous array of any library."""
@@ -144,14 +154,11 @@ class Recorder:
             self.watched.append(Watched(where[1], where[2], ctx, array))
         return where
 
-    def own(self, where: Range, array: Any, kept: bool, ctx: int) -> list[Range]:
-        """The own side of a copy, to record; of private memory only while something else may be under way there.
-
-        kept: until the context is quiet.
-        """
-        if kept:
-            return [self.keep(where, array, ctx)]
-        return [where] if where[0] >= 0 or self.watched else []
+    def own(self, address: int, nbytes: int) -> list[Range]:
+        """The own side of a copy, to record: of private memory only while something else may be under way there."""
+        if self._first <= address < self._last or self.watched:
+            return [self.at(address, nbytes)]
+        return [self.at(address, nbytes)] if registered_at(address) is not None else []
 
 
 def extent(array: Any, nelems: int | None = None) -> tuple[int, int]:

@@ -22,6 +22,7 @@ dumps = marshal.dumps
 _VERSION = 2  # of marshal: later ones look for objects that a record has twice, which takes longer
 _CHUNK = 1 << 20
 _size = struct.Struct("<I")
+pack = _size.pack
 _MARK = 1 << 31  # in the size of a record that a first reading needs
 Record = tuple[Any, ...]
 _FIRST = ("init", "site", "wait", "fetched", "amo")  # the PE, its lines, and the words that it waits for
@@ -59,7 +60,7 @@ class Trace:
 
     def write(self, record: Record) -> None:
         data = dumps(record, _VERSION)
-        data = _size.pack(len(data) | _MARK if record[1] in _MARKED else len(data)) + data
+        data = pack(len(data) | _MARK if record[1] in _MARKED else len(data)) + data
         while True:
             try:
                 self._map.write(data)

@@ -21,6 +21,7 @@ COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
 )  # by the codes of pyshmem.runtime.comparisons
 _MOST = 4096  # changes that are remembered
 _REPLACES = ("set", "swap", "store")
+_MASKS = [(1 << 8 * size) - 1 for size in range(17)]
 
 
 class Change:
@@ -52,7 +53,7 @@ class Word:
         ] = {}  # by agents' own streams: what their last wait or fetch has acquired
 
     def wrap(self, value: int) -> int:
-        return value & (1 << 8 * self.size) - 1
+        return value & _MASKS[self.size]
 
     def change(self, op: Op, operator: str, operand: int | None) -> None:
         change = Change(op, operator, operand)
@@ -83,8 +84,10 @@ class Word:
 
     def settle(self, op: Op, value: int | None) -> None:
         """What a fetching operation has left, now that it has told what was there; None if it has changed nothing."""
-        index = next((i for i in range(len(self.changes) - 1, -1, -1) if self.changes[i].op is op), None)
-        if index is None:
+        index = len(self.changes) - 1
+        while index >= 0 and self.changes[index].op is not op:
+            index -= 1
+        if index < 0:
             return
         if value is None:
             del self.changes[index]
@@ -150,10 +153,11 @@ class Word:
 
     def _chain(self, last: int, agent: int, mine: Op | None = None) -> list[Op]:
         """A change and those before it that it was based on, without those that the agent has acquired so before."""
-        first, end = (number - self.dropped for number in self.caught.get(agent, (0, 0)))
+        first, end = self.caught.get(agent, (0, 0))
+        first, end = first - self.dropped, end - self.dropped
         if first <= last < end:
             return []
-        start, least = last, max(end if end <= last else 0, 0)
+        start, least = last, end if 0 < end <= last else 0
         while start > least and self._continues(start, mine):
             start -= 1
         if agent:

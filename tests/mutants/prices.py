@@ -1,23 +1,32 @@
 """What pyshmemrun --check costs: whole programs with and without it, their start and the reading of the records included.
 
 Run: .venv/bin/python tests/mutants/prices.py [--pes N] [WORD ...]      the programs of examples whose names contain one of the words
-Prints a row for each: seconds without and with --check, the least of three jobs, their ratio, and the memory that pyshmemrun
-takes with --check, the records included, against the heaps of all PEs.
+     .venv/bin/python tests/mutants/prices.py --loops [WORD ...]        the loops of loops.py whose names contain one of the words
+     .venv/bin/python tests/mutants/prices.py --words                   the memory for words that are written one by one
+
+Of a program it prints seconds without and with --check, the least of three jobs, their ratio, and the memory that pyshmemrun
+takes with --check, the records included, against the heaps of all PEs. Of a loop: the processor's time of a turn without
+--check, with it, and for the analysis of its records, and the ratio of both to the first. Of words: bytes for each byte written.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pyshmem.check.analysis import Analysis
+from pyshmem.check.trace import Reading
 from removals import BIN, ENVIRONMENT, ROOT, warm
 
 ROUNDS, HEAP = 3, 64 << 20
+LOOPS = Path(__file__).with_name("loops.py")
 
 
 def price(option: list[str], program: Path, n_pes: int) -> tuple[float, int]:
@@ -45,13 +54,62 @@ def held(pid: int) -> int:
         return 0
 
 
+def seconds(name: str, turns: int, directory: str = "") -> float:
+    """The processor's time of the turns of a loop, whose records go to the directory if there is one."""
+    variables = {**os.environ, **ENVIRONMENT, **({"PYSHMEM_RACE_TRACES": directory} if directory else {})}
+    command = [BIN / "pyshmemrun", "-n", "2", *warm(), LOOPS, name, str(turns)]
+    return float(subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True).stdout)
+
+
+def loop(name: str) -> None:
+    turns = 20 if name.startswith("kernel") else 10_000
+    plain = min(seconds(name, turns) for _ in range(ROUNDS)) / turns
+    rows = []
+    for _ in range(ROUNDS):
+        with TemporaryDirectory() as directory:
+            recorded = seconds(name, turns, directory) / turns
+            begin = time.process_time()
+            Analysis(map(Reading, sorted(Path(directory).glob("trace-*")))).run()
+            rows.append((recorded, (time.process_time() - begin) / turns))
+    recorded, read = (min(row[i] for row in rows) for i in range(2))
+    us = " | ".join(f"{1e6 * each:.1f} us" for each in (plain, recorded, read))
+    print(f"| {name} | {us} | {(recorded + read) / plain:.1f} |", flush=True)
+
+
+def words(fences: bool, count: int = 1 << 15) -> None:
+    """Words of 8 bytes that PE 0 writes to PE 1 by ``p``, one after the other, with a fence after each or without."""
+    here: list[tuple[object, ...]] = [(0, "init", 0, 0, 2), (0, "site", 1, "program.py", 1, "main")]
+    for i in range(count):
+        here.append((3 * i, "put", 1, "p", 0, 1, [(8 * i, 8 * i + 8)], [], False, i))
+        here += [(3 * i + 1, "fence", 1, 0)] if fences else []
+    analysis = Analysis([here, [(0, "init", 0, 1, 2)]])
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    analysis.run()
+    held = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    print(f"| words{' with fences' * fences} | {held / (8 * count):.2f} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pes", type=int, default=2)
-    parser.add_argument("words", nargs="*", default=["ports/"])
+    parser.add_argument("--loops", action="store_true")
+    parser.add_argument("--words", action="store_true")
+    parser.add_argument("names", nargs="*")
     given = parser.parse_args()
+    if given.words:
+        words(False)
+        words(True)
+        return
+    if given.loops:
+        names = re.findall(r'^        "(.+?)": ', LOOPS.read_text(), re.M)
+        for name in names:
+            if not given.names or any(word in name for word in given.names):
+                loop(name)
+        return
     for program in sorted((ROOT / "examples").rglob("*.py")):
-        if any(word in str(program) for word in given.words):
+        if any(word in str(program) for word in given.names or ["ports/"]):
             rows = [[price(option, program, given.pes) for _ in range(ROUNDS)] for option in ([], ["--check"])]
             without, with_check = (min(seconds for seconds, _ in row) for row in rows)
             memory = min(most for _, most in rows[1]) - min(most for _, most in rows[0])
