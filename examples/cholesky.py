@@ -68,6 +68,12 @@ def update(a, k, B: tl.constexpr):
         dev.store_tile(a, row, col, dev.load_tile(a, row, col, B, B) - product)
 
 
+def made():
+    """Wait until all PEs have made their blocks: sync alone does not wait for kernels."""
+    shmem.quiet()
+    team.sync()
+
+
 shmem.init()
 team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and store
 me, n_pes = team.my_pe(), team.n_pes()
@@ -85,13 +91,13 @@ for k in range(0, N, B):
     place = a.layout.owner(k, 0), a.layout.owner(k, 1)
     if a.layout.pe_at(place) == me:
         factor_diagonal[(1,)](a.partition, k, B)
-    team.sync()
+    made()
     if a.layout.place_of(me)[1] == place[1] and blocks[0]:
         solve_below[(blocks[0],)](a.partition, k, B)
-    team.sync()
+    made()
     if all(blocks):
         update[blocks](a.partition, k, B)
-    team.sync()
+    made()
 
 found = a.gather().cpu().tril().double()
 exact = torch.linalg.cholesky(whole.double())

@@ -20,6 +20,8 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
         )
         call = "quiet" if old.target < 0 or not learnt else "fence"
         return title, f"{call}() is missing after {sites[old.site]} and before{by}: it does not cover this operation."
+    if old.agent.end and new.agent.knows(*old.agent.end):
+        return title, f"quiet() is missing after the kernel of {sites[old.site]}: a sync does not wait for kernels."
     if old.agent.pe == new.agent.pe:
         return title, "Programs of a kernel run in any order: one of them must signal the other, or use two kernels."
     what = "has written" if old.kind != "read" else "has read"

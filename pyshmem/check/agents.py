@@ -3,6 +3,9 @@
 An agent's own accesses are one stream. Its stores are another, which fence releases. Its operations on each PE, through each
 context, are a stream each: fence releases it, to that PE only, and quiet completes it. Its stores to each PE's memory are
 streams too, which fence releases to all PEs. Non-blocking accesses of local memory are a stream that only quiet completes.
+
+Kernels that have ended come before what the same PE does next, as on a GPU's stream; whoever is told so by a sync of the
+host knows only of those that the host has waited for.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from typing import Any
 from pyshmem.check.clocks import Knowledge, Message
 
 STORES = -1  # in the place of a context: stores to the memory of a PE
+UNORDERED = -2  # what no fence orders
 
 
 class Stream:
@@ -42,7 +46,7 @@ class Streams:
 
     def __init__(self) -> None:
         self.count = 0
-        self.ended: dict[int, tuple[int, int]] = {}  # by stream: the host's own, and its number at the end
+        self.ended: dict[int, tuple[int, int]] = {}  # by stream: one of the host's, and its number at the end
 
     def new(self) -> Stream:
         self.count += 1
@@ -58,10 +62,13 @@ class Agent:
         self.own, self.stores = streams.new(), streams.new()
         self.remote: dict[tuple[int, int], Stream] = {}  # by context and PE
         self.unfinished: dict[tuple[int, int], Stream] = {}  # non-blocking accesses of local memory, by context and PE
-        self.adopted: list[Stream] = []  # operations of kernels that have ended: quiet completes them
+        self.kernels = streams.new()  # those that have ended here
+        self.held: dict[int, int] = {}  # by stream: what it knew before kernels that the host has not waited for
+        self.end: tuple[int, int] | None = None  # of a program: the host's own stream, and its number then
+        self.adopted: list[tuple[int, int, Stream]] = []  # context, PE and operations of kernels that have ended
         self.fences: dict[
             tuple[int, int], int
-        ] = {}  # by PE and stream: stores of kernels that have ended, fenced in them
+        ] = {}  # by PE and stream: operations of kernels that have ended, fenced in them or since
         self.clock = 1
         self._touched = True
         self._most = 128  # streams that it knows of, before those that have ended are looked for
@@ -121,6 +128,9 @@ class Agent:
             if of in (ctx, STORES):
                 stream.fenced = stream.number
         self.stores.fenced = self.stores.number
+        for of, pe, stream in self.adopted:
+            if of in (ctx, STORES):
+                self.fences[pe, stream.id] = stream.number
         self._changed()
 
     def quiet(self, ctx: int, pes: list[int] | None = None) -> None:
@@ -135,11 +145,16 @@ class Agent:
                 stream.fenced = upto[stream.id] = stream.number
         if pes is None and ctx == 0:
             self.clock += bool(self.adopted)
-            self._end(self.adopted)
+            self._end([stream for _, _, stream in self.adopted], self.own)
             self.adopted.clear()
             self.fences.clear()
         self.stores.fenced = self.stores.number
+        self.wait()
         self._changed()
+
+    def wait(self) -> None:
+        """The host waits for its kernels."""
+        self.held.clear()
 
     def _changed(self) -> None:
         self._messages.clear()
@@ -147,11 +162,13 @@ class Agent:
 
     # ---- edges ----
 
-    def release(self, target: int, ctx: int = 0, all_stores: bool = False, unfenced: bool = False) -> Message:
+    def release(
+        self, target: int, ctx: int = 0, all_stores: bool = False, unfenced: bool = False, kernels: bool = True
+    ) -> Message:
         """What an operation on ``target`` through a context carries: what fences of that context have ordered before it.
 
         all_stores: as sync does, which orders stores without a fence.  unfenced: as a signal of a kernel does, which
-        needs no fence.
+        needs no fence.  kernels: whether those count for which the host has not waited.
         """
         if self._touched:
             self._messages.clear()
@@ -169,6 +186,11 @@ class Agent:
                     known = stream.passed if all_stores else 0
                 if known > upto.get(stream.id, 0):
                     upto[stream.id] = known
+            for (pe, number), fenced in self.fences.items():
+                if pe == target and fenced > upto.get(number, 0):
+                    upto[number] = fenced
+            if not kernels:
+                upto |= self.held
             single = self.know.single
             found = Message(upto, {stream: set(each) for stream, each in single.items()} if single else {})
             self._messages[target, ctx] = found
@@ -181,6 +203,8 @@ class Agent:
 
     def acquire(self, message: Message) -> None:
         self.know.join(message)
+        for stream in self.held.keys() & message.upto.keys():
+            self.held[stream] = max(self.held[stream], message.upto[stream])
         self._messages.clear()
         if len(self.know.upto) > self._most:
             self._forget_ended()
@@ -205,13 +229,21 @@ class Agent:
         """The end of a kernel: its own accesses and stores are complete, its operations on PEs are not."""
         own = (child.own.id, child.stores.id)
         upto = {stream: number for stream, number in child.know.upto.items() if stream not in own}
+        known = self.know.upto
+        news = {stream: known.get(stream, 0) for stream, number in upto.items() if number > known.get(stream, 0)}
+        held = {self.kernels.id: self.kernels.number} | news | self.held
         self.acquire(Message(upto, child.know.single))
+        self.held = held
         self.clock += 1
-        self._end([child.own, child.stores])
-        self.fences |= {(pe, each.id): each.fenced for (of, pe), each in child.remote.items() if of == STORES}
-        self.adopted += child.remote.values()
-        self.adopted += child.unfinished.values()
+        child.end = self.own.id, self.clock
+        self.kernels.number += 1
+        self._end([child.own, child.stores], self.kernels)
+        self.fences |= {(pe, each.id): each.fenced for (_, pe), each in child.remote.items() if each.fenced}
+        self.adopted += [(*line, stream) for line, stream in child.remote.items()]
+        self.adopted += [(UNORDERED, pe, stream) for (_, pe), stream in child.unfinished.items()]
 
-    def _end(self, streams: list[Stream]) -> None:
+    def _end(self, streams: list[Stream], of: Stream) -> None:
+        """Who knows of a stream what has come so far knows all of these."""
+        self.know.upto[of.id] = of.number
         for stream in streams:
-            self.streams.ended[stream.id] = self.own.id, self.clock
+            self.streams.ended[stream.id] = of.id, of.number

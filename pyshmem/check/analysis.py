@@ -18,8 +18,9 @@ from pyshmem.check.spans import Span, bounds, overlap, parts
 from pyshmem.check.trace import IN_KERNEL, Reading, Record
 from pyshmem.check.words import COMPARE, Word, signed
 
-_KINDS = ("acc", "alloc", "amo", "amo_end", "done", "enter", "exit", "fence", "fetched", "free", "launch", "lock", "put",
-          "putsig", "get", "quiet", "received", "sent", "signal", "stale", "unlock", "wait", "waits", "words")  # fmt: skip
+_KINDS = ("acc", "alloc", "amo", "amo_end", "done", "drained", "enter", "exit", "fence", "fetched", "free", "get", "launch",
+          "lock", "put", "putsig", "quiet", "quiet_on_stream", "received", "sent", "signal", "stale", "unlock", "wait",
+          "waits", "words")  # fmt: skip
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
 
 
@@ -190,6 +191,8 @@ class Analysis:
         self._local(agent, READ, site, name, there, ctx, target if nbi else None)
         if dest:
             self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
+        if not nbi and all(space < 0 for space, *_ in dest):
+            agent.wait()
 
     def _overlap(self, agent: Agent, site: int, name: str, first: Ranges, second: Ranges) -> None:
         for space, *each in first:
@@ -233,6 +236,7 @@ class Analysis:
             op.message = agent.release(target, ctx)
             self._touch(op, agent, target, span, (ctx, target))
             self._change(op, target, span, operator, operand)
+        agent.wait()
         self.fetching[pe, time, target, start] = op
 
     def _signal(self, event: tuple[Any, ...]) -> None:
@@ -295,6 +299,17 @@ class Analysis:
     def _quiet(self, event: tuple[Any, ...]) -> None:
         self.now[event[2]].quiet(event[4], event[5])
 
+    def _quiet_on_stream(self, event: tuple[Any, ...]) -> None:
+        """The host does not wait."""
+        agent = self.now[event[2]]
+        held = dict(agent.held)
+        agent.quiet(0)
+        agent.held = held
+
+    def _drained(self, event: tuple[Any, ...]) -> None:
+        """The host has waited for its kernels."""
+        self.now[event[2]].wait()
+
     def _waits(self, event: tuple[Any, ...]) -> None:
         """A wait begins."""
         self.waiting[self.now[event[2]]] = event[3], event[4], event[5]
@@ -345,13 +360,15 @@ class Analysis:
         self.waiting.pop(agent, None)  # a wait that has given up
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
-        self.entered[key, turn].append((pe, self._arrive(agent, way), (site, name, signature)))
+        self.entered[key, turn].append((pe, self._arrive(agent, way, name), (site, name, signature)))
         self.meeting[agent, key] = turn, way, root
 
-    def _arrive(self, agent: Agent, way: str) -> Message:
+    def _arrive(self, agent: Agent, way: str, name: str) -> Message:
         if way == "barrier":
             agent.quiet(0)
-        return agent.release(-1, all_stores=True)
+        elif way != "sync" and not name.endswith("_on_stream"):
+            agent.wait()
+        return agent.release(-1, all_stores=True, kernels=way != "sync")
 
     def _exit(self, event: tuple[Any, ...]) -> None:
         """It leaves: (key of the team, name, what it has written)."""
@@ -369,7 +386,7 @@ class Analysis:
             start, stride, size = key[:3]
             here = {other for other, _, _ in calls}
             for other in {start + stride * i for i in range(size)} - here:  # it was killed before it has left
-                agent.acquire(self._arrive(self.now[other], way))
+                agent.acquire(self._arrive(self.now[other], way, name))
         for space, *each in writes:
             (op, _), span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
@@ -394,6 +411,7 @@ class Analysis:
             held = {op.stream for cell in cells for op in cell.accesses()}
             held |= {change.op.stream for word in self.words.values() for change in word.changes}
             live = {agent.own.id for agent in agents} | {agent.stores.id for agent in agents}
+            live |= {agent.kernels.id for agent in agents}
             live |= {stream.id for agent in agents for stream in (*agent.remote.values(), *agent.unfinished.values())}
             for agent in agents:
                 agent.know.forget(set(agent.know.upto) - held - live)

@@ -94,6 +94,8 @@ def _have_met(error: ShmemError) -> bool:
 
 def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
     """What a member has read and written, and what all members must have given alike."""
+    if name == "alltoalls":
+        return _strided_sides(given, members)
     source, target, size = given["source"], given["target"], given.get("size")
     address, nbytes, item, dtype = _operand(source)
     to_address, to_nbytes, *_ = _operand(target)
@@ -104,8 +106,8 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
     else:
         count = size
         wrote = None if size is None else integer(size) * (members if "collect" in name else 1)
-    if "alltoalls" in name or uneven:
-        read = 0 if "alltoalls" in name else nbytes if size is None else integer(size) * item
+    if uneven:
+        read = nbytes if size is None else integer(size) * item
         wrote_to = 0
     else:
         read = nbytes if count is None else min(integer(count) * item, nbytes)
@@ -115,6 +117,19 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
     root = integer(given["root"]) if "root" in given else -1
     detail = (_text(dtype), -1 if size is None or uneven else integer(size), root, _text(given.get("op", "")))
     return [recorder.at(address, read)], [recorder.at(to_address, wrote_to)], detail
+
+
+def _strided_sides(given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
+    """Of alltoalls: the elements between those that are copied are not accessed."""
+    (address, nbytes, item, dtype), (to_address, *_) = _operand(given["source"]), _operand(given["target"])
+    tst, sst = integer(given.get("tst", 1)), integer(given.get("sst", 1))
+    size = None if given.get("size") is None else integer(given["size"])
+    total = members * (-(-(nbytes // item) // sst) // members if size is None else size)
+    reads, writes = (
+        [recorder.strided(start, item, step * item, total)] if total else []
+        for start, step in ((address, sst), (to_address, tst))
+    )
+    return reads, writes, (_text(dtype), -1 if size is None else size, -1, "")
 
 
 def _operand(array: Any) -> tuple[int, int, int, Any]:

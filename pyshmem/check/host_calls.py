@@ -305,7 +305,7 @@ def signal_fetch(name: str, call: Call) -> Call:
 def on_stream(name: str, call: Call) -> Call:
     plain = name.removesuffix("_on_stream")
     if plain == "quiet":
-        return quiet(plain, call)
+        return quiet(name, call)
     if plain == "put":
         return put(plain, lambda target, source, pe, size, ctx: call(target, source, pe, size))
     made = {"put_signal": _put_signal_on_stream, "signal_wait_until": _wait_on_stream, "signal": _signal_on_stream}
@@ -367,7 +367,7 @@ def quiet(name: str, call: Call) -> Call:
             return call(ctx)
         hidden(call, ctx)
         recorder.quiet(context(ctx))
-        recorder.order("quiet", context(ctx), None)
+        recorder.order(name, context(ctx), None)
 
     return recorded
 

@@ -67,8 +67,9 @@ def install(package: ModuleType) -> None:
         _replace(package.PartitionedTensor, name, collectives.method("barrier", "PartitionedTensor"))
     _replace(package.PartitionedTensor, "redistribute", collectives.redistributed)
     _replace(package.PartitionedTensor, "free", collectives.freed_parts)
-    for name, made in (("fence", host.fence), ("quiet", host.quiet), ("destroy", host.quiet)):
+    for name, made in (("fence", host.fence), ("quiet", host.quiet)):
         _replace(package.Ctx, name, made)
+    _replace(package.Ctx, "destroy", lambda _, call: host.quiet("quiet", call))
     for name in ("__init__", "destroy"):
         _replace(package.Lock, name, collectives.lock_life)
     calls = package.set_lock, package.test_lock, package.clear_lock

@@ -58,6 +58,7 @@ def _kernel(call: Call) -> Call:
             _running.pop()
             recorder.write(now(), "done")
             recorder.depth.kernels -= 1
+            recorder.launched = True
 
     return recorded
 

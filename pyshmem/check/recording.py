@@ -43,6 +43,7 @@ class Recorder:
         self.depth = _Depth()
         self.trace: Trace | None = None
         self.watched: list[Watched] = []  # private memory that non-blocking operations use
+        self.launched = False  # whether kernels have ended since the program read something that was computed
         self._ordered: tuple[Any, ...] = ()  # the last fence or quiet, and where its record ends
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}
@@ -83,6 +84,12 @@ class Recorder:
         if trace is not None and self._ordered != (trace.end, kind, *rest):
             self.write(now(), kind, *rest)
             self._ordered = trace.end, kind, *rest
+
+    def drained(self) -> None:
+        """The program reads what torch has computed: on a GPU it waits for all work of the stream."""
+        if self.launched and not self.idle:
+            self.launched = False
+            self.write(now(), "drained")
 
     def quiet(self, ctx: int = 0) -> None:
         if self.watched:

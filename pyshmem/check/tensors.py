@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, NamedTuple
 
 import torch
@@ -34,6 +36,7 @@ _CHOSEN: dict[str, int | None] = {
     **dict.fromkeys(("index", "index_select", "gather", "take", "masked_select")),
     "index_put_": 2, "index_fill_": 3, "index_copy_": 3, "scatter_": 3, "masked_fill_": 2,
 }  # fmt: skip
+_NUMBERS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
 _NUMBERED = 1 << 20  # elements of such an array, at most; all of a larger one count as accessed
 
 
@@ -42,6 +45,7 @@ class Plan(NamedTuple):
 
     name: str
     arguments: tuple[tuple[int, str, bool], ...]
+    waits: bool = False  # whether the program gets numbers that are computed
 
 
 _PLANS: dict[Any, Plan] = {}
@@ -65,6 +69,8 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if recorder.idle or types:  # a subclass's operator calls those of plain tensors
             return func(*args, **kwargs)
         look(plan.name, args)
+        if plan.waits:
+            recorder.drained()
         if not plan.arguments:
             return func(*args, **kwargs)
         reads, writes, address = _accesses(func, plan, args, kwargs)
@@ -80,15 +86,27 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def watch_lists() -> None:
-    """tolist reads memory without an operator of torch."""
+    """tolist reads memory without an operator of torch. What a program gets in CPU memory, it has waited for."""
     plain = torch.Tensor.tolist
 
     def tolist(self: torch.Tensor) -> Any:
         if not recorder.idle and self.device.type == "cpu" and self.numel() and recorder.is_seen(self.data_ptr()):
             recorder.write(now(), "acc", "tolist", "r", ranges_of(self), None)
+        recorder.drained()
         return plain(self)
 
     torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
+    for name in ("cpu", "numpy"):
+        setattr(torch.Tensor, name, _drained(getattr(torch.Tensor, name)))
+
+
+def _drained(call: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(call)
+    def waited(*arguments: Any, **options: Any) -> Any:
+        recorder.drained()
+        return call(*arguments, **options)
+
+    return waited
 
 
 def _plan(func: Any) -> Plan:
@@ -101,7 +119,8 @@ def _plan(func: Any) -> Plan:
         return Plan(name, ())
     written = [each.alias_info is not None and each.alias_info.is_write for each in schema.arguments]
     rows = ((i, each.name, w) for i, (each, w) in enumerate(zip(schema.arguments, written, strict=True)))
-    return Plan(name, tuple(row for row in rows if "Tensor" in str(schema.arguments[row[0]].type)))
+    waits = not _NUMBERS.isdisjoint(func.tags)
+    return Plan(name, tuple(row for row in rows if "Tensor" in str(schema.arguments[row[0]].type)), waits)
 
 
 def _accesses(func: Any, plan: Plan, args: Any, kwargs: Any) -> tuple[list[Range], list[Range], int]:

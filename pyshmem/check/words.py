@@ -1,6 +1,7 @@
 """Words that PEs wait for: who has changed them, in which order, and which changes a wait must have seen.
 
-A wait acquires from the earliest changes after which its condition held: another execution may have waited no longer.
+A wait acquires from the earliest changes after which its condition held: another execution may have waited no longer. An
+addition without which the condition would hold too is none of them.
 """
 
 from __future__ import annotations
@@ -148,8 +149,18 @@ class Word:
             if value is None:
                 return None
             if holds(value):
-                return self._chain(index, agent)
+                chain = self._chain(index, agent)
+                spare = self._spare(self.changes[index + 1 - len(chain) : index + 1], holds)
+                if spare:
+                    self.caught.pop(agent, None)  # a later wait may need them
+                return [op for op in chain if op not in spare]
         return None
+
+    def _spare(self, changes: list[Change], holds: Callable[[int], bool]) -> set[Op]:
+        """Additions without which the condition would have held too."""
+        value: Any = changes[-1].value if changes else None
+        added = (change for change in changes if change.operator == "add" and change.operand)
+        return {change.op for change in added if holds(self.wrap(value - change.operand))}
 
     def _chain(self, last: int, agent: int, mine: Op | None = None) -> list[Op]:
         """A change and those before it that it was based on, without those that the agent has acquired so before."""

@@ -57,6 +57,11 @@ def programs_write_their_own_words_kernel(x):
 
 
 @triton.jit
+def stores_a_word(x):
+    tl.store(x, 1)
+
+
+@triton.jit
 def stores_fence_and_the_signal_of_another_program_kernel(ctx, x, count, f):
     dev.store(ctx, x + 4 * tl.program_id(0) + tl.arange(0, 4), 1, 1)
     dev.fence(ctx)

@@ -11,6 +11,7 @@ from types import FunctionType
 
 import labelled
 import litmus
+import litmus_all
 import pyshmem
 import pytest
 from jobs import warm
@@ -39,6 +40,11 @@ def test_checker_finds_a_race_exactly_where_two_executions_differ(n_pes):
 def test_checker_agrees_about_all_programs_of_up_to_three_operations():
     agreed, wrong = litmus.disagreements(program for count in range(1, 4) for program in litmus.every(count))
     assert not wrong and min(agreed.values()) > 100
+
+
+def test_checker_agrees_about_all_programs_of_four_operations_that_all_matter():
+    agreed, wrong = litmus.disagreements(litmus_all.essential(4))
+    assert not wrong and agreed[True] > 2000 and agreed[False] > 700
 
 
 @pytest.mark.parametrize("fences, races", [(True, 0), (False, 1)])
@@ -200,6 +206,13 @@ def test_wait_after_a_wait_acquires_only_what_has_come_since():
     word.forget(lambda op: op in "ab")
     assert word.seen(lambda value: value >= 4, lambda op: False, 7) == ["d"]
     assert word.seen(lambda value: value >= 4, lambda op: False, 8) == ["c", "d"]
+
+
+def test_wait_acquires_no_addition_that_its_condition_does_not_need():
+    """2 alone is enough, whichever came first."""
+    word = word_after([("add", 1), ("add", 2), ("add", 1)])
+    assert word.seen(lambda value: value >= 2, lambda op: False, 7) == ["b"]
+    assert word.seen(lambda value: value >= 3, lambda op: op == "b", 7) == ["a", "b"]
 
 
 def test_fetch_after_a_fetch_acquires_only_what_has_come_since():
