@@ -99,7 +99,12 @@ def test_calls_on_the_gpu_heap_take_the_routes_of_python(n, environment, tmp_pat
 
 
 def test_a_c_program_starts_the_job_itself_and_its_static_data_are_symmetric(tmp_path):
-    done = subprocess.run([*PYSHMEMRUN, "-n", "2", compiled("families")], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("families")],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[1:] == [f"PE {pe} of 2: all families" for pe in range(2)]
 
@@ -174,7 +179,7 @@ def test_an_error_of_a_c_program_is_one_line_and_ends_the_job(case, tmp_path):
     ],
 )
 def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, printed, said):
-    command = [*PYSHMEMRUN, "-n", "2", compiled("ends"), what]
+    command = [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("ends"), what]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (status, printed), done.stderr
     assert done.stderr.endswith(said) and (said or not done.stderr)

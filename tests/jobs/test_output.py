@@ -5,6 +5,7 @@ import pty
 import re
 
 import pytest
+from jobs import warm
 from launching import PYSHMEMRUN
 from pyshmem.launch import output
 from surroundings import until
@@ -57,7 +58,7 @@ wait_for("printed")
 print("last words", end="")
 {end}
 """)
-    job = start(*PYSHMEMRUN, "-n", 2, *launcher, prog)
+    job = start(*PYSHMEMRUN, "-n", 2, *launcher, *warm(), prog)
     assert job.wait() != 0
     assert sorted(job.output.splitlines()) == ["last words", "of the other"]
     assert re.match("PE 0: (killed by signal 11|exited with status 3|ZeroDivisionError)", job.errors.splitlines()[-1])

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from jobs import warm
 from pyshmem.launch import launchers
 
 FOLDER = pathlib.Path(launchers.__file__).parent / "templates"
@@ -29,7 +30,9 @@ exec {BIN}/mpiexec -n 2 "$@"
 
 def submitted(script, tmp_path, lacks=""):
     """The script as a scheduler runs it, where all that it needs is there but for ``lacks``."""
-    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "warm.py").write_text(PROGRAM)
+    command = [*warm(), str(tmp_path / "warm.py")]  # the script's process, once it has started, is one that has torch
+    (tmp_path / "program.py").write_text(f"import os, sys\nos.execv(sys.executable, {command} + sys.argv[1:])")
     (tmp_path / "shmem" / "bin").mkdir(parents=True)
     if lacks != "activate":
         (tmp_path / "shmem" / "bin" / "activate").write_text(f'PATH="{BIN}:$PATH"\n')

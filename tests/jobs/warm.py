@@ -7,6 +7,7 @@ open: a launcher that sees the end of one kills what has not ended.
 
 import array
 import fcntl
+import io
 import os
 import select
 import signal
@@ -101,6 +102,8 @@ def settle(fds, numbers, folder, environment, arguments):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    if os.environ.get("PYTHONUNBUFFERED"):
+        sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
     return arguments
 
 
