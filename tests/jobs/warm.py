@@ -68,6 +68,8 @@ def serve(path):
             pid = os.fork()
             if pid == 0:
                 os.setsid()
+                for each in (listening, client, *clients):
+                    each.detach()  # or it would close a file of the program, which has its number by then
                 return settle(fds, *eval(text))
             for fd in fds:
                 os.close(fd)
