@@ -2,12 +2,15 @@
  *
  * The service sleeps in `outer`, which reports that something happens in `epoll`, unless a call looks there: then the
  * service sleeps on. At its end the call lets `outer` report again, also what has come already. One thread at a time
- * looks. None does where PEs share cores, or for some time after it has lost its core: the service is woken sooner. */
+ * looks. None does where PEs share cores. A thread that polls loses its core to other programs, for milliseconds, and
+ * one that sleeps gets it as soon as it is woken: so for some time after a loss the call sleeps in `epoll`. */
 #pragma once
 #include "_service.h"
 
-/* AWAY_NS: between two looks of a thread that has lost its core. SHY_NS: how long no call looks then. */
-enum { AWAY_NS = 200000, SHY_NS = 20000000 };
+/* AWAY_NS: between two looks of a thread that has lost its core. SHY_NS: how long calls sleep after that; twice as
+ * long, up to MOST_SHY_NS, if the core is lost again within as much time as they have slept. NAP_NS: the longest sleep,
+ * as nothing wakes it for what near PEs store. */
+enum { AWAY_NS = 200000, SHY_NS = 20000000, MOST_SHY_NS = 640000000, NAP_NS = 200000 };
 
 static _Thread_local int64_t helping; /* when this thread has last looked, or 0 */
 
@@ -27,29 +30,35 @@ static void stop_helping(service_t *s) {
     if (sooner && write(s->wake, &one, sizeof one) < 0) end_pe();
 }
 
-/* Executes what has come. ends: the wait is over, or goes on without the core. The service alone has the GPU's context.
- */
-static void help(int ends) {
+/* Notes that a call has lost its core. */
+static void lose_core(service_t *s, int64_t now) {
+    int often = now < s->shy_until + s->shy_for;
+    s->shy_for = !often ? SHY_NS : s->shy_for < MOST_SHY_NS ? 2 * s->shy_for : MOST_SHY_NS;
+    __atomic_store_n(&s->shy_until, now + s->shy_for, __ATOMIC_RELAXED);
+}
+
+/* Executes what has come. ends: the wait is over, or goes on without this. Returns whether it has slept. The service
+ * alone has the GPU's context. */
+static int help(int ends) {
     service_t *s = far ? far->service : NULL;
-    if (!s) return;
+    if (!s) return 0;
     if (!ends) send_all_held();
-    if (ends && !helping) return;
+    if (ends && !helping) return 0;
+    if (ends) return stop_helping(s), 0;
     int64_t now = now_ns();
-    int away = helping && now - helping > AWAY_NS;
-    if (away) __atomic_store_n(&s->shy, now + SHY_NS, __ATOMIC_RELAXED);
-    if (ends || away) {
-        stop_helping(s);
-        return;
-    }
     if (!helping) {
-        if (far->spins <= CROWDED || __atomic_load_n(&far->gpu, __ATOMIC_ACQUIRE)) return;
-        if (now < __atomic_load_n(&s->shy, __ATOMIC_RELAXED) || __atomic_exchange_n(&s->helped, 1, __ATOMIC_ACQ_REL))
-            return;
+        if (far->spins <= CROWDED || __atomic_load_n(&far->gpu, __ATOMIC_ACQUIRE)) return 0;
+        if (__atomic_exchange_n(&s->helped, 1, __ATOMIC_ACQ_REL)) return 0;
         report(s, 0);
-    }
+    } else if (now - helping > AWAY_NS)
+        lose_core(s, now);
+    int sleeps = now < __atomic_load_n(&s->shy_until, __ATOMIC_RELAXED);
+    struct timespec most = {0, NAP_NS};
+    if (sleeps) ppoll(&(struct pollfd){s->epoll, POLLIN, 0}, 1, &most, NULL), now = now_ns();
     helping = now;
-    if (pthread_mutex_trylock(&s->seat)) return;
+    if (pthread_mutex_trylock(&s->seat)) return sleeps;
     fabric_serve(s);
     execute_round(s);
     pthread_mutex_unlock(&s->seat);
+    return sleeps;
 }

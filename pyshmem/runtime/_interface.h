@@ -35,8 +35,8 @@ typedef struct {
                       uint64_t value);
     int (*quiet)(void);
     int (*quiet_pe)(int pe);
-    void (*help)(int ends); /* called in a wait, and with `ends` at its end, see helper in _spins.h */
-    int (*fence)(void);     /* later operations on a PE take effect after earlier ones */
+    int (*help)(int ends); /* called in a wait, and with `ends` at its end, see helper in _spins.h */
+    int (*fence)(void);    /* later operations on a PE take effect after earlier ones */
 } native_calls_t;
 
 enum { PLACE_SHIFT = 48 }; /* places from 1 << 48 on are far */

@@ -118,7 +118,7 @@ typedef struct {
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 
-static void help(int ends);          /* of _helping.h */
+static int help(int ends);           /* of _helping.h */
 static int fabric_settle(link_t *l); /* of _fabric.h */
 static int follows_writes(const link_t *l), uses_messages(void);
 static ssize_t wire_send(link_t *l, const struct iovec *v, int n); /* of _wires.h; as sendmsg and recv */

@@ -41,7 +41,7 @@ typedef struct service {
     pthread_mutex_t seat;           /* of who executes requests */
     int helped;                     /* whether a call that waits executes them, and the service need not be woken */
     int rest;                       /* how long the service sleeps */
-    int64_t shy;                    /* until when no call executes them */
+    int64_t shy_until, shy_for;     /* until when, and how long calls that wait sleep meanwhile */
     int64_t held_since;             /* since when this PE holds requests (_held.h), as the service knows; or 0 */
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
     int64_t paused;       /* since when it does not accept connections, for want of memory or descriptors; or 0 */

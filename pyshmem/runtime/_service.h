@@ -113,6 +113,7 @@ static int execute_all(peer_t *p) {
 /* Serves a wire that can be read or written. Returns -1 if it has ended. */
 static int serve(service_t *s, peer_t *p) {
     uint64_t budget = BUDGET; /* so that no PE keeps the others waiting */
+    int empty = 0;            /* the socket had less than there was room for: what comes later is reported */
     for (;;) {
         int sent = flush_out(p);
         if (sent <= 0) {
@@ -123,7 +124,7 @@ static int serve(service_t *s, peer_t *p) {
         if (p->have && p->pe >= 0 && execute_all(p)) return -1;
         if (p->tail_left || p->out_end) continue;
         if (!budget && p->wire.on) p->waits = s->waits = 1; /* nothing tells of messages that have come already */
-        if (!budget || p->waits || (p->rest && p->on_gpu && must_wait(p))) return 1;
+        if (!budget || empty || p->waits || (p->rest && p->on_gpu && must_wait(p))) return 1;
         uint64_t room = p->rest ? p->rest : IN_BYTES - p->have;
         char *into = !p->rest ? p->in + p->have : p->on_gpu ? gpu_staging() : p->into;
         if (p->rest && p->on_gpu && room > STAGE) room = STAGE;
@@ -132,7 +133,7 @@ static int serve(service_t *s, peer_t *p) {
                                : recv(p->fd, into, room, MSG_DONTWAIT);
         if (k == 0) return -1;
         if (k < 0) return errno == EAGAIN || errno == EINTR ? 0 : -1;
-        budget -= (uint64_t)k;
+        budget -= (uint64_t)k, empty = !p->wire.on && (uint64_t)k < room;
         if (p->rest) {
             store_part(p, into, (uint64_t)k);
         } else {

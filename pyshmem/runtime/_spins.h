@@ -58,9 +58,9 @@ typedef struct spin {
     void *with;
 } spin_t;
 
-/* What a wait calls meanwhile, and with `ends` at its end: the requests of far PEs are executed. NULL: there are none.
- */
-static void (*helper)(int ends);
+/* What a wait calls meanwhile, and with `ends` at its end: the requests of far PEs are executed. Returns whether it has
+ * slept. NULL: there are none. */
+static int (*helper)(int ends);
 enum { BEFORE_HELP = 40 }; /* polls */
 
 static spin_t spin_begin(double timeout, uint64_t spins) {
@@ -121,7 +121,10 @@ static int spin_check(spin_t *s) {
 /* Waits for a moment. Returns 0 if the wait must stop. */
 static int spin_pause(spin_t *s) {
     spin_starts(s);
-    if (helper && s->polls >= BEFORE_HELP) s->helped = 1, helper(0);
+    if (helper && s->polls >= BEFORE_HELP) {
+        s->helped = 1;
+        if (helper(0)) return spin_check(s);
+    }
     if (++s->polls <= s->spins) {
         CPU_RELAX();
         return 1;
