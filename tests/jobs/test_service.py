@@ -280,13 +280,13 @@ def test_a_call_that_waits_executes_requests_and_the_service_sleeps_on(spacious)
     peer.leave()
 
 
-def test_a_request_is_executed_whenever_waits_begin_and_end(spacious):
-    """What comes as a wait ends is for the service, which has to be woken then."""
+def waits_among_requests(service):
+    """Requests come as waits begin and end. What comes as one ends is for the service, which has to be woken then."""
     chance = random.Random(7)
-    peer = Peer(spacious.port)
+    peer = Peer(service.port)
     peer.reply()
     for turn in range(1, 301):
-        waiting = threading.Thread(target=wait_for, args=(spacious, turn))
+        waiting = threading.Thread(target=wait_for, args=(service, turn))
         waiting.start()
         for part in (
             REQUEST.pack(PUT, 0, 0, 0, 8, 0, 0) + struct.pack("=Q", turn),
@@ -300,6 +300,32 @@ def test_a_request_is_executed_whenever_waits_begin_and_end(spacious):
         peer.send(FETCH, 8, detail=3)
         peer.reply()
     peer.leave()
+
+
+def test_a_request_is_executed_whenever_waits_begin_and_end(spacious):
+    waits_among_requests(spacious)
+
+
+def test_a_request_is_executed_although_waits_lose_their_core_and_sleep():
+    """Another process stops this one again and again, as other programs would that run on its cores."""
+
+    def program():
+        me = os.getpid()
+        disturbing = os.fork()
+        while not disturbing:
+            os.kill(me, signal.SIGSTOP)
+            time.sleep(0.001)
+            os.kill(me, signal.SIGCONT)
+            time.sleep(0.005)
+            if os.getppid() != me:
+                os._exit(0)
+        service = Service(spins=SPINS)
+        waits_among_requests(service)
+        os.kill(disturbing, signal.SIGKILL)
+        os.waitpid(disturbing, 0)
+        os._exit(0)
+
+    assert in_child(program) == (0, "")
 
 
 def test_requests_are_executed_while_a_handler_runs_in_a_wait(spacious):
