@@ -263,7 +263,10 @@ import pyshmem as shmem
 
 shmem.init(thread_level=3)
 me = shmem.my_pe()
-word, done = shmem.zeros(2, dtype=torch.int64)
+(word, done), page = shmem.zeros(2, dtype=torch.int64), shmem.zeros(4, 16384, dtype=torch.uint8)
+def act(row):
+    for _ in range(200):
+        shmem.atomic_fetch_add(word, 1, 1), shmem.put(row, row + 1, 1), shmem.get(row, row, 1)
 shmem.atomic_inc(done, 1 - me)  # now there is a connection
 shmem.barrier_all()
 child = os.fork()
@@ -275,16 +278,14 @@ if not child:
     os._exit(2)
 assert os.waitpid(child, 0)[1] == 0
 if me == 0:
-    threads = [threading.Thread(target=lambda: [shmem.atomic_fetch_add(word, 1, 1) for _ in range(200)]) for _ in range(4)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    threads = [threading.Thread(target=act, args=(row,)) for row in page]
+    [each.start() for each in threads], [each.join() for each in threads]
     shmem.atomic_inc(done, 1)
 else:
     while done.item() < 2:  # its service alone serves
         time.sleep(0.001)
     assert word.item() == 800
+assert (page == 200).all()
 shmem.barrier_all()
 """
 
