@@ -24,7 +24,7 @@ os.environ["PYSHMEM_CONFIG"] = ""  # no defaults of the site
 # Two processes share the files of tests/jobs and of tests/codegen, in this order: what takes longest is not left for the end.
 FIRST = (
     "test_examples.py", "test_hangs.py", "test_figures.py", "test_schedules.py", "test_doctor.py", "test_types.py",
-    "test_models.py", "test_ops.py", "test_on_stream.py", "test_attention.py",
+    "test_models.py", "test_ops.py", "test_on_stream.py", "test_tiles.py", "test_attention.py", "test_gluon.py", "test_reach.py",
 )  # fmt: skip
 
 

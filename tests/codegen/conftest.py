@@ -4,6 +4,7 @@ Run: `make test-codegen`. Triton reads these variables when it is imported.
 """
 
 import collections
+import gc
 import os
 import tempfile
 
@@ -30,7 +31,7 @@ AMD = [name for name in TARGETS if name != "nvidia"]
 # kernels whose order of memory other files test for all targets.
 IN_TURN = [
     "test_attention.py", "test_compiles.py", "test_gluon.py", "test_irregular.py", "test_models.py", "test_ops.py",
-    "test_partitioned.py", "test_reach.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
+    "test_partitioned.py", "test_reach.py", "test_redistribution.py", "test_tile_kinds.py", "test_translation.py", "test_widths.py",
 ]  # fmt: skip
 ALIKE = ("gfx942", "gfx950")  # test_arch_names.py: device functions do not tell them apart
 
@@ -46,6 +47,12 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "all_targets: every case of this test is compiled for all of AMD's GPUs")
+
+
+def pytest_sessionstart():
+    gc.set_threshold(
+        200_000, 20, 100
+    )  # compilers make objects that live: to look for garbage takes a twentieth of the time
 
 
 def pytest_collection_modifyitems(config, items):

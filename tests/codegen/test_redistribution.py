@@ -1,8 +1,8 @@
-"""The kernel of PartitionedTensor.redistribute: 16 bytes an access where blocks allow it, and one binary for all PEs and layouts."""
+"""The kernel of PartitionedTensor.redistribute: 16 bytes an access where blocks allow it."""
 
 import pytest
 import torch
-from compiling import TARGETS, array, cache_key, compile, instructions, places, specialise
+from compiling import TARGETS, array, compile, instructions, places, specialise
 from pyshmem.kernels.redistribution import ROW, TILES, WARPS, move
 from test_compiles import refuse_spills
 from test_widths import STORE, WIDE, vendor
@@ -34,8 +34,3 @@ def test_parts_whose_blocks_are_whole_units_of_16_bytes_are_moved_16_bytes_an_ac
 )
 def test_every_unit_compiles(how, target):
     assert listing(target, *how)
-
-
-def test_one_binary_serves_all_pes_and_layouts(target):
-    """All numbers are in memory; plans begin at any address that torch gives."""
-    assert len({cache_key(move, target, given(16, True), num_warps=WARPS) for _ in range(4)}) == 1
