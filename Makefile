@@ -20,7 +20,7 @@ QUIET = $(shell test -t 2 || echo -q)
 PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-meshes test-nodes)
 MINUTES_test-jobs := 8
 MINUTES_test-codegen := 4
-MINUTES_test-oldest-triton := 2
+MINUTES_test-oldest-triton := 1
 MINUTES_test-1 := 2
 MINUTES_test-2 := 2
 MINUTES_test-3 := 2

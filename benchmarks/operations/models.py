@@ -186,7 +186,3 @@ class Operations(Training, Experts, Sequences, Attention, MovedBytes):
             return wrong
 
         return Case(statement, step, check, GRAPH, self.accelerator.cut(CALLS, 1))
-
-    def _random(self, seed: int, *shape: int) -> torch.Tensor:
-        generator = torch.Generator(self.accelerator.device).manual_seed(seed)
-        return torch.randn(shape, device=self.accelerator.device, generator=generator).to(DTYPE)

@@ -53,8 +53,8 @@ class Sequences(Together):
     ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
         """x, residual and weight of this PE, and both results in float64."""
         tokens, hidden = self.accelerator.cut(tokens, 2 * self.n), self.accelerator.cut(hidden, 64)
-        parts = [self._draw(pe, tokens, hidden) for pe in range(self.n)]
-        residuals, weight = self._draw(100, tokens, hidden).chunk(self.n), self._draw(101, hidden)
+        parts = [self._random(pe, tokens, hidden) for pe in range(self.n)]
+        residuals, weight = self._random(100, tokens, hidden).chunk(self.n), self._random(101, hidden)
         every = [norm.reference(parts, residuals[pe], weight, EPS, pe) for pe in range(self.n)]
         made = torch.cat([each[0] for each in every]) if gathers else every[self.me][0]
         operands = self._symmetric(parts[self.me]), residuals[self.me].clone(), weight
@@ -99,6 +99,6 @@ class Sequences(Together):
 
         return Case(statement, step, check, GRAPH, self.accelerator.cut(CALLS, 1))
 
-    def _draw(self, seed: int, *shape: int) -> torch.Tensor:
+    def _random(self, seed: int, *shape: int) -> torch.Tensor:
         generator = torch.Generator(self.accelerator.device).manual_seed(seed)
         return torch.randn(shape, device=self.accelerator.device, generator=generator).to(DTYPE)
