@@ -4,6 +4,7 @@ import atexit
 import functools
 import os
 import pathlib
+import shlex
 import signal
 import subprocess
 import sys
@@ -34,6 +35,20 @@ def warm():
     if warm_server().poll() is not None:  # a test that ends all processes of its own has ended it
         warm_server.cache_clear()
     return [sys.executable, "-I", "-S", str(WARM), warm_server().args[-1]]
+
+
+@functools.cache
+def warm_environment():
+    """The folder of this Python and what is beside it, but that its programs are run as by warm. It ends with this process."""
+    folder = tempfile.TemporaryDirectory()
+    atexit.register(folder.cleanup)
+    for path in pathlib.Path(sys.executable).parent.iterdir():
+        pathlib.Path(folder.name, path.name).symlink_to(path)
+    python = pathlib.Path(folder.name, pathlib.Path(sys.executable).name)
+    python.unlink()
+    python.write_text(f'#!/bin/sh\nWARM_EXECUTABLE=$0 exec {shlex.join(warm())} "$@"\n')
+    python.chmod(0o755)
+    return python
 
 
 def python(program, *arguments, tmp_path, environment=None, launcher=(), fresh=False):

@@ -20,7 +20,7 @@ from benchmarks import gpu_libraries, gpu_pt2pt, nodes, record, table
 from benchmarks.figures import BOUND, Figure, Report, of_bound, ratio
 from benchmarks.rows import KIB, MIB, Row, once, select
 from benchmarks.runner import Contender, Effort, measure
-from jobs import warm
+from jobs import warm, warm_environment
 from rich.console import Console
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -45,11 +45,12 @@ def printed(found, *earlier):
     return console.file.getvalue()
 
 
-def start(*arguments, environment=None, launcher=(sys.executable, "-m"), cwd=ROOT):
+def start(*arguments, environment=None, launcher=None, cwd=ROOT):
+    """Run a module, or what ``launcher`` says, in processes that have torch already."""
     foreign = ("PMI_", "OMPI_", "PYSHMEM_JOB", "SHMEM4PY")
     variables = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     variables |= {"PYSHMEM_QUIET": "1", "PYTHONPATH": str(ROOT), **(environment or {})}
-    command = [*map(str, (*launcher, *arguments))]
+    command = [*map(str, (*(launcher or (warm_environment(), "-m")), *arguments))]
     return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS)
 
 

@@ -104,20 +104,30 @@ def settle(fds, numbers, folder, environment, arguments):
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.executable = os.environ.pop("WARM_EXECUTABLE", sys.executable)
     if os.environ.get("PYTHONUNBUFFERED"):
         sys.stdout = sys.__stdout__ = io.TextIOWrapper(io.FileIO(1, "w", closefd=False), write_through=True)
     return arguments
 
 
-def run(path):
-    """What Python does with a program."""
+def run():
+    """What Python does with the program, the module after -m or the text after -c that sys.argv begins with."""
     if os.environ.get("PYTHONFAULTHANDLER"):
         __import__("faulthandler").enable()
-    sys.path[0] = os.path.dirname(path)
+    path = sys.argv[0]
     main = sys.modules["__main__"] = type(sys)("__main__")
-    main.__file__ = path
-    with open(path) as file:
-        text = file.read()
+    if path == "-m":
+        sys.path[0] = os.getcwd()
+        del sys.argv[0]
+        return runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    if path == "-c":
+        sys.path[0] = ""
+        text = sys.argv.pop(1)
+    else:
+        sys.path[0] = os.path.dirname(path)
+        main.__file__ = path
+        with open(path) as file:
+            text = file.read()
     try:
         exec(compile(text, path, "exec"), main.__dict__)
     except (SystemExit, KeyboardInterrupt):
@@ -129,10 +139,12 @@ def run(path):
 
 
 if sys.argv[1] == "--serve":
+    import runpy
+
     import preloaded
 
     preloaded.load()
     sys.argv = serve(sys.argv[2])
-    run(sys.argv[0])
+    run()
 else:
     end(follow(sys.argv[1], sys.argv[2:]))
