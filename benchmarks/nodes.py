@@ -1,6 +1,8 @@
-"""The host calls of pyshmem between nodes beside mpi4py and plain sockets: pretended nodes, and hosts made of namespaces.
+"""The host calls of pyshmem between nodes beside Sandia OpenSHMEM, mpi4py and plain sockets: pretended nodes, and hosts made
+of namespaces.
 
 Run, from a checkout with pyshmem built in it: python -m benchmarks.nodes [--quick] [--only TEXT ...] [--json FILE]
+--sandia LIBRARY measures Sandia OpenSHMEM too: the path of its libsma.so, see docs/clusters.md.
 PE 0 acts on PE 1, which sleeps, computes in Python or waits in C; mpi4py's target is always inside MPI. Hosts need root.
 Each group of rows has its jobs, which are alive at the same time. All data between nodes go over TCP, those of MPI and of
 libfabric too.
@@ -19,18 +21,19 @@ from benchmarks.figures import Report
 from benchmarks.jobs import GroupsClock
 from benchmarks.peers import Peer
 from benchmarks.peers.case import FLOOD
-from benchmarks.rows import MIB, Row, once
+from benchmarks.rows import KIB, MIB, Row, once
 from benchmarks.runner import Effort
 
 ROOT = Path(__file__).parents[1]
 HOSTS = ROOT / "tests" / "nodes" / "hosts.sh"
-MPI, TCP, ALONE = "mpi4py", "TCP", "one-node job"
+MPI, TCP, ALONE, SANDIA = "mpi4py", "TCP", "one-node job", "Sandia"
 FABRIC = "pyshmem, fabric"  # PYSHMEM_FAR
 PRETENDED, HOST, NEAR, BARRIER = "Pretended nodes", "Two hosts", "Near", "Barrier"
 STATES = ("in a wait", "asleep", "in Python")  # of the target
 SMALL = ("put", "get", "p", "g", "atomic_fetch_add")
 # mpi4py's data must not take the shared memory of this machine
 OVER_TCP = {"MPIR_CVAR_NOLOCAL": "1", "MPIR_CVAR_CH4_NETMOD": "ofi", "FI_PROVIDER": "tcp"}
+OF_SANDIA = {"SHMEM_OFI_PROVIDER": "tcp;ofi_rxm", "SHMEM_SYMMETRIC_SIZE": "64M"}
 # a mount namespace of its own keeps the hosts of this job apart from others; hosts.sh removes them, with what still runs
 # there, when the shell ends, which alone holds the other end of its standard input
 IN_HOSTS = f"""mount -t tmpfs hosts /run
@@ -48,6 +51,8 @@ def _far(place: str) -> Iterator[Row]:
             yield Row(place, f"{place}: {name}, target {state}", "far", 8, (name, state))
         for name in ("put", "get"):
             yield Row(place, f"{place}: {name}, target {state}", "far", 4 * MIB, (name, state), bus=once)
+        for name in ("iput", "iget"):
+            yield Row(place, f"{place}: {name} of every second word, target {state}", "far", 4 * KIB, (name, state))
     yield Row(place, f"{place}: flood of puts", "far", 8, ("flood", STATES[0]), steps=FLOOD)
     yield Row(place, f"{place}: put_signal, round trip", "ping_pong_put_signal", 8)
     yield Row(place, f"{place}: idle, of a core", "idle", unit="s/s", rounds=5)
@@ -64,7 +69,7 @@ ROWS = (
 SUITE = command.Suite("nodes", ROWS, full=Effort(3e-4, 9, 21, 9), quick=Effort(3e-4, 5, 9, 9))
 
 
-def _jobs(row: Row, mpiexec: str) -> Iterator[tuple[Peer, int]]:
+def _jobs(row: Row, mpiexec: str, sandia: str) -> Iterator[tuple[Peer, int]]:
     """Yield the peers of a row's group, with the PEs of each."""
     group = row.group
 
@@ -81,6 +86,8 @@ def _jobs(row: Row, mpiexec: str) -> Iterator[tuple[Peer, int]]:
         launcher += ["-hosts", "10.77.0.1,10.77.0.2", "-ppn", "1", "-iface", "eth0"]
         yield peer("pyshmem", "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="tcp"), 2
         yield peer(FABRIC, "nodes", launcher, **OVER_TCP, PYSHMEM_FAR="fabric", PYSHMEM_FABRIC="tcp;ofi_rxm"), 2
+        if sandia:
+            yield peer(SANDIA, "sandia", launcher, **OVER_TCP, **OF_SANDIA, BENCHMARKS_SANDIA=sandia), 2
         yield peer(MPI, "mpi_calls", launcher, **OVER_TCP), 2
         yield peer(TCP, "tcp", launcher, **OVER_TCP, BENCHMARKS_ADDRESS="10.77.0.2"), 2
     else:
@@ -104,13 +111,14 @@ def _no_hosts() -> str:
 def main(arguments: list[str] | None = None) -> int:
     parser = SUITE.parser(__doc__)
     parser.add_argument("--mpiexec", metavar="PATH", help="MPICH's (the one beside this Python, or of the PATH)")
+    parser.add_argument("--sandia", metavar="LIBRARY", default="", help="the path of Sandia OpenSHMEM's libsma.so")
     options = parser.parse_args(arguments)
     if options.list:
         return SUITE.print_list(options.only)
     command.check_files(options, SUITE.name)
     mpiexec = peers.find(options.mpiexec)
-    report = Report(SUITE.name, ["pyshmem", FABRIC, MPI, TCP, ALONE], 2, record.facts())
-    clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec), report.facts, _lacks)
+    report = Report(SUITE.name, ["pyshmem", FABRIC, SANDIA, MPI, TCP, ALONE], 2, record.facts())
+    clock = GroupsClock(report.peers, lambda row: _jobs(row, mpiexec, options.sandia), report.facts, _lacks)
     return cpu.run(SUITE, clock, options, report)
 
 

@@ -74,9 +74,9 @@ class Library:
 
     # -- one-sided calls
 
-    def far(self, nbytes: int, operation: str, state: str) -> Case:
+    def far(self, nbytes: int, operation: str, state: str) -> Case | None:
         """Return the case of a one-sided call. Its target waits in MPI's barrier, whatever ``state`` is."""
-        return self._one_sided(nbytes, operation)
+        return self._one_sided(nbytes, operation) if operation in OPERATIONS else None
 
     def put_quiet(self, nbytes: int) -> Case:
         return self._one_sided(nbytes, "put")

@@ -54,7 +54,7 @@ class Library:
     def _far(self, nbytes: int, operation: str, state: str) -> Case | None:
         if operation == "flood":
             return None
-        puts = operation in ("put", "p")
+        puts = operation in ("put", "p", "iput")
         sent, answer = (pattern(0, nbytes), np.zeros(1)) if puts else (np.zeros(0), np.zeros(nbytes // 8, np.int64))
         if self.me == 1 and not puts:
             self.room.view(np.int64)[: nbytes // 8] = pattern(1, nbytes)
