@@ -151,6 +151,26 @@ def test_a_program_runs_on_both_nodes(way, mpi, begin_by):
     assert until(lambda: job.left() == NOTHING, 30), job.left()
 
 
+BY_FABRIC = """
+import os
+
+os.environ |= {{"PYSHMEM_FAR": "fabric", "PYSHMEM_FABRIC": "tcp;ofi_rxm", "PYSHMEM_AMO": "{requests}", "SHMEM_INFO": "1"}}
+"""
+
+
+@pytest.mark.parametrize("requests", ["tcp", "fabric"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fabric_carries_data_between_both_nodes(way, requests, begin_by):
+    before = [received(host) for host in (0, 1)]
+    job = begin_by(way, "ofi", BY_FABRIC.format(requests=requests) + PROGRAM)
+    assert job.end() == 0, job.err
+    assert re.search(r"^Data to other nodes: fabric: tcp;ofi_rxm, libfabric", job.out, re.MULTILINE), job.out
+    assert len(re.findall(r"PE \d of 4 on \w+\n", job.out)) == 4, job.out
+    for host in (0, 1):
+        assert received(host) - before[host] > 4_000_000, "a PE of each node puts 4 MB to the other"
+    assert until(lambda: job.left() == NOTHING, 30), job.left()
+
+
 def test_the_job_script_runs_on_both_nodes(submit, tmp_path):
     job = submit(PROGRAM)
     assert job.end() == 0, (tmp_path / "said").read_text()
