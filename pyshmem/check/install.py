@@ -100,11 +100,13 @@ _watch: list[Any] = []
 
 def _begin() -> None:
     """After the first init: watch the program's own accesses."""
+    from pyshmem.check.arrays import install as watch_arrays
     from pyshmem.check.results import install as watch_results
     from pyshmem.check.tensors import Watch, watch_lists
 
     if not _watch:
         watch_lists()
+        watch_arrays()
         watch_results()
         _watch.append(Watch())  # type: ignore[no-untyped-call]
         _watch[0].__enter__()

@@ -37,7 +37,7 @@ _CHOSEN: dict[str, int | None] = {
     "index_put_": 2, "index_fill_": 3, "index_copy_": 3, "scatter_": 3, "masked_fill_": 2,
 }  # fmt: skip
 _NUMBERS = {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
-_NUMBERED = 1 << 20  # elements of such an array, at most; all of a larger one count as accessed
+NUMBERED = 1 << 20  # elements of such an array, at most; all of a larger one count as accessed
 
 
 class Plan(NamedTuple):
@@ -96,8 +96,7 @@ def watch_lists() -> None:
         return plain(self)
 
     torch.Tensor.tolist = tolist  # type: ignore[method-assign, assignment]
-    for name in ("cpu", "numpy"):
-        setattr(torch.Tensor, name, _drained(getattr(torch.Tensor, name)))
+    torch.Tensor.cpu = _drained(torch.Tensor.cpu)  # type: ignore[method-assign]
 
 
 def _drained(call: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,7 +144,7 @@ def _accesses(func: Any, plan: Plan, args: Any, kwargs: Any) -> tuple[list[Range
 def _is_chosen(args: Any, value: int | None) -> bool:
     """Whether it can be told which elements are accessed: scatter_ that reduces has a further argument."""
     array = args[0]
-    small = _is_seen(array) and array.numel() and _last(array) < _NUMBERED
+    small = _is_seen(array) and array.numel() and _last(array) < NUMBERED
     return bool(small) and (value is None or value < len(args) < 5)
 
 
@@ -190,16 +189,21 @@ def ranges_of(tensor: torch.Tensor) -> list[Range]:
         return []
     if tensor.is_contiguous():
         return [recorder.at(tensor.data_ptr(), tensor.nbytes)]
-    item, address = tensor.element_size(), tensor.data_ptr()
-    dims = sorted(((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1 and s), reverse=True)
+    item = tensor.element_size()
+    steps = ((step * item, count) for step, count in zip(tensor.stride(), tensor.shape, strict=True))
+    return ranges(tensor.data_ptr(), item, list(steps))
+
+
+def ranges(address: int, item: int, steps: list[tuple[int, int]]) -> list[Range]:
+    """The bytes of an array of elements of ``item`` bytes. steps: of each dimension its distance in bytes, and its extent."""
+    dims = sorted(((step, n) for step, n in steps if n > 1 and step), reverse=True)
     length = item
-    while dims and dims[-1][0] * item == length:
+    while dims and dims[-1][0] == length:
         length *= dims.pop()[1]
     step, rows = dims.pop() if dims else (0, 1)
-    starts = [0]
+    starts = [address]
     for stride, count in dims:
-        starts = [start + i * stride * item for start in starts for i in range(count)]
+        starts = [start + i * stride for start in starts for i in range(count)]
         if len(starts) > _MOST:
-            last = sum(s * (n - 1) for s, n in zip(tensor.stride(), tensor.shape, strict=True))
-            return [recorder.at(address, (last + 1) * item)]
-    return [recorder.strided(address + start, length, step * item, rows) for start in starts]
+            return [recorder.at(address, sum(each * (n - 1) for each, n in steps) + item)]
+    return [recorder.strided(start, length, step, rows) for start in starts]

@@ -30,7 +30,7 @@ IN_KERNEL = "!"  # before the kind of a record of a kernel's program: other thre
 _MARKED = frozenset((*_FIRST, *(IN_KERNEL + kind for kind in _FIRST)))
 _LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
-_FOREIGN = (f"{os.sep}triton{os.sep}", f"{os.sep}torch{os.sep}")
+_FOREIGN = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton", "torch", "numpy"))
 
 
 def _is_hidden(file: str) -> bool:

@@ -14,6 +14,7 @@ import pyshmem.device as dev
 import pyshmem.ops as ops  # noqa: F401, for a row
 import pyshmem.shmem as c_names
 import held_out_kernels
+import numpy  # noqa: F401, for rows
 import torch
 import triton
 import triton.language as tl
