@@ -195,7 +195,7 @@ def ranges_of(tensor: torch.Tensor) -> list[Range]:
 
 
 def ranges(address: int, item: int, steps: list[tuple[int, int]]) -> list[Range]:
-    """The bytes of an array of elements of ``item`` bytes. steps: of each dimension its distance in bytes, and its extent."""
+    """The bytes of an array with elements of ``item`` bytes. steps: of each dimension distance in bytes and extent."""
     dims = sorted(((step, n) for step, n in steps if n > 1 and step), reverse=True)
     length = item
     while dims and dims[-1][0] == length:
