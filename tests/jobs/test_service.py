@@ -244,7 +244,9 @@ def test_an_idle_service_uses_no_processor_time(service, peer):
 @pytest.fixture
 def spacious():
     """A service whose PE has a core of its own: a call that waits executes requests in the service's place."""
+    threads = set(os.listdir("/proc/self/task"))
     opened = Service(spins=SPINS)
+    (opened.thread,) = set(os.listdir("/proc/self/task")) - threads
     yield opened
     opened.close()
 
@@ -261,18 +263,17 @@ def slices(thread):
 
 def test_a_call_that_waits_executes_requests_and_the_service_sleeps_on(spacious):
     """Not all of them, since another program may take its core."""
-    served = max(map(int, os.listdir("/proc/self/task")))  # the newest thread
     peer = Peer(spacious.port)
     peer.reply()
     waiting = threading.Thread(target=wait_for, args=(spacious, 1))
     waiting.start()
     begun = time.monotonic()
     while True:
-        before = slices(served)
+        before = slices(spacious.thread)
         for _ in range(20):  # it may not have gone to sleep yet before the first
             peer.send(FETCH, 8, detail=3)
             peer.reply()
-        if slices(served) == before:
+        if slices(spacious.thread) == before:
             break
         assert time.monotonic() - begun < SECONDS
     peer.put(0, struct.pack("=Q", 1))
