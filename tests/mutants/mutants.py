@@ -334,6 +334,8 @@ MUTANTS = [
     Mutant("launch-leaves-shared-memory-behind", _LAUNCH, "os.unlink(names[-1], dir_fd=folder)", "pass", "jobs launch files_that_a_pe_noted"),
     Mutant("launch-label-without-its-width", _LAUNCH, 'label = [f"--label={len(str(options.np - 1))}"] if options.label else []',
            'label = ["--label=1"] if options.label else []', "jobs output label_puts"),
+    Mutant("launch-output-is-buffered", _LAUNCH, '{"PYTHONUNBUFFERED": "1", **os.environ}', "dict(os.environ)",
+           "jobs output before_a_failure"),
     Mutant("launch-input-goes-to-all", _LAUNCH, 'if pe != "0":', 'if pe == "9":', "jobs launch input_goes_to_pe_0"),
     # ---- the C library ----
     Mutant("capi-operation-stays-on-this-pe", _CAPI, "return here + (uint64_t)state.away[world_pe(routine, ctx, pe)];",
