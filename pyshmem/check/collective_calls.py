@@ -187,7 +187,8 @@ def allocated(name: str, array: Any) -> None:
 
 
 def _forget(array: Any) -> None:
-    recorder.write(now(), "free", recorder.array(array)[1])
+    if not _is_empty(array):  # an empty shard has no memory
+        recorder.write(now(), "free", recorder.array(array)[1])
 
 
 def free(name: str, call: Call) -> Call:

@@ -28,14 +28,14 @@ Record = tuple[Any, ...]
 _FIRST = ("init", "site", "wait", "fetched", "amo")  # the PE, its lines, and the words that it waits for
 IN_KERNEL = "!"  # before the kind of a record of a kernel's program: other threads of the PE may be at work meanwhile
 _MARKED = frozenset((*_FIRST, *(IN_KERNEL + kind for kind in _FIRST)))
-_LIBRARY = str(Path(__file__).parent.parent) + os.sep
-_OPERATORS = (f"{_LIBRARY}ops{os.sep}", f"{_LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
+LIBRARY = str(Path(__file__).parent.parent) + os.sep
+_OPERATORS = (f"{LIBRARY}ops{os.sep}", f"{LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
 _FOREIGN = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton", "torch", "numpy"))
 
 
 def _is_hidden(file: str) -> bool:
     """Whether a file is none of the user's program nor of the operators."""
-    if file.startswith(_LIBRARY):
+    if file.startswith(LIBRARY):
         return not file.startswith(_OPERATORS)
     return file[:1] == "<" or any(part in file for part in _FOREIGN)
 
