@@ -38,8 +38,9 @@ def total(group, value):
     return number.item()
 
 
-def test_without_torch_distributed_both_ways_are_refused_on_all_pes():
-    """The first test, before the fixture."""
+def test_without_torch_distributed_both_ways_are_refused_on_all_pes(monkeypatch):
+    """Also after tests that have initialised it."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
     for call in (lambda: shmem.Team.from_group(None), shmem.TEAM_WORLD.to_group):
         with pytest.raises(shmem.ArgumentError, match=r"torch.distributed: got none on PEs? 0.*wants torch.dist"):
             call()
