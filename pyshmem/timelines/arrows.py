@@ -17,9 +17,7 @@ from typing import NamedTuple
 from pyshmem.timelines.events import ADD, BEFORE, LAST, ON_GPU, SET, WAITS, WORD, Event
 
 _HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.runtime.comparisons
-_LOOK = (
-    100_000  # nanoseconds, at most, from the look at a word to the wait's beginning, in which the system may pause a PE
-)
+_LOOK = 100_000  # nanoseconds, at most, from a kernel's look at a word to the wait's beginning: the system may pause a PE
 Word = tuple[int, bool, int]  # the PE, whether on its GPU, the place
 
 
