@@ -18,10 +18,10 @@ QUIET = $(shell test -t 2 || echo -q)
 
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
 PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-meshes test-nodes)
-MINUTES_test-jobs := 8
-MINUTES_test-codegen := 4
+MINUTES_test-jobs := 6
+MINUTES_test-codegen := 3
 MINUTES_test-oldest-triton := 1
-MINUTES_test-1 := 2
+MINUTES_test-1 := 1
 MINUTES_test-2 := 2
 MINUTES_test-3 := 2
 MINUTES_test-4 := 3
