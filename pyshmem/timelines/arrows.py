@@ -17,7 +17,8 @@ from typing import NamedTuple
 from pyshmem.timelines.events import ADD, BEFORE, LAST, ON_GPU, SET, WAITS, WORD, Event
 
 _HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.runtime.comparisons
-_LOOK = 100_000  # nanoseconds, at most, from a kernel's look at a word to the wait's beginning: the system may pause a PE
+# nanoseconds, at most, from a kernel's look at a word to the wait's beginning, in which the system may pause a PE
+_LOOK = 100_000
 Word = tuple[int, bool, int]  # the PE, whether on its GPU, the place
 
 
