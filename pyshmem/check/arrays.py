@@ -139,10 +139,9 @@ def ranges_of(array: Any) -> list[Range]:
     bare, address = _bare(array), array.ctypes.data
     if not bare.size or not recorder.is_seen(address):
         return []
-    address += sum(step * (count - 1) for step, count in zip(bare.strides, bare.shape, strict=True) if step < 0)
-    return ranges(
-        address, bare.itemsize, [(abs(step), count) for step, count in zip(bare.strides, bare.shape, strict=True)]
-    )
+    steps = list(zip(bare.strides, bare.shape, strict=True))
+    address += sum(step * (count - 1) for step, count in steps if step < 0)
+    return ranges(address, bare.itemsize, [(abs(step), count) for step, count in steps])
 
 
 def _record_all(name: str, read: Any, written: Iterable[Any], time: int) -> None:
