@@ -27,157 +27,30 @@ if _interpreter.active():
     _requirements.check_interpreter()
 
 from pyshmem import check as check
-from pyshmem.host.addresses import c_address, from_address, heap_bases, peer_addresses
-from pyshmem.host.allocation import (
-    addr_accessible,
-    align,
-    calloc,
-    free,
-    is_symmetric,
-    malloc,
-    malloc_with_hints,
-    pe_accessible,
-    ptr,
-    realloc,
-    team_ptr,
-)
-from pyshmem.host.amo import (
-    atomic_add,
-    atomic_and,
-    atomic_compare_swap,
-    atomic_compare_swap_nbi,
-    atomic_fetch,
-    atomic_fetch_add,
-    atomic_fetch_add_nbi,
-    atomic_fetch_and,
-    atomic_fetch_and_nbi,
-    atomic_fetch_inc,
-    atomic_fetch_inc_nbi,
-    atomic_fetch_nbi,
-    atomic_fetch_or,
-    atomic_fetch_or_nbi,
-    atomic_fetch_xor,
-    atomic_fetch_xor_nbi,
-    atomic_inc,
-    atomic_or,
-    atomic_set,
-    atomic_swap,
-    atomic_swap_nbi,
-    atomic_xor,
-)
-from pyshmem.host.arrays import (
-    arange,
-    array,
-    as_symmetric,
-    empty,
-    empty_like,
-    full,
-    full_like,
-    linspace,
-    ones,
-    ones_like,
-    rand,
-    randint,
-    randn,
-    zeros,
-    zeros_like,
-)
-from pyshmem.host.collectives import (
-    alltoall,
-    alltoalls,
-    and_reduce,
-    broadcast,
-    collect,
-    fcollect,
-    max_reduce,
-    min_reduce,
-    or_reduce,
-    prod_reduce,
-    reduce,
-    sum_exscan,
-    sum_inscan,
-    sum_reduce,
-    xor_reduce,
-)
-from pyshmem.host.contexts import CTX, CTX_DEFAULT, CTX_INVALID, SESSION, Ctx, pcontrol
+from pyshmem.host.addresses import *
+from pyshmem.host.allocation import *
+from pyshmem.host.amo import *
+from pyshmem.host.arrays import *
+from pyshmem.host.collectives import *
+from pyshmem.host.contexts import *
 from pyshmem.host.grids import Grid as _Grid
 from pyshmem.host.grids import grid as _make_grid
-from pyshmem.host.init import (
-    THREAD,
-    finalize,
-    global_exit,
-    info_get_name,
-    info_get_version,
-    init,
-    init_thread,
-    query_initialized,
-    query_thread,
-)
-from pyshmem.host.locks import Lock, clear_lock, set_lock, test_lock
-from pyshmem.host.on_stream import (
-    alltoall_on_stream,
-    barrier_on_stream,
-    broadcast_on_stream,
-    fcollect_on_stream,
-    reduce_on_stream,
-    reduce_scatter_on_stream,
-    sum_exscan_on_stream,
-    sum_inscan_on_stream,
-)
-from pyshmem.host.ordering import barrier_all, fence, pe_quiet, quiet, sync, sync_all
-from pyshmem.host.partitioned import PartitionedTensor, from_dtensor, partitioned
-from pyshmem.host.pool import pool
-from pyshmem.host.query import my_pe, n_pes
-from pyshmem.host.registration import register, unregister
-from pyshmem.host.rma import g, get, get_nbi, ibget, ibput, iget, iput, p, put, put_nbi
-from pyshmem.host.signal import (
-    SIGNAL,
-    put_signal,
-    put_signal_nbi,
-    signal_add,
-    signal_fetch,
-    signal_set,
-    signal_wait_until,
-)
-from pyshmem.host.signals_on_stream import (
-    put_on_stream,
-    put_signal_on_stream,
-    quiet_on_stream,
-    signal_on_stream,
-    signal_wait_until_on_stream,
-)
-from pyshmem.host.teams import TEAM_INVALID, TEAM_SHARED, TEAM_WORLD, Team, TeamConfig
-from pyshmem.host.uneven_on_stream import alltoallv_on_stream
-from pyshmem.host.wait import (
-    CMP,
-    test,
-    test_all,
-    test_all_vector,
-    test_any,
-    test_any_vector,
-    test_some,
-    test_some_vector,
-    wait_until,
-    wait_until_all,
-    wait_until_all_vector,
-    wait_until_any,
-    wait_until_any_vector,
-    wait_until_some,
-    wait_until_some_vector,
-)
+from pyshmem.host.init import *
+from pyshmem.host.locks import *
+from pyshmem.host.on_stream import *
+from pyshmem.host.ordering import *
+from pyshmem.host.partitioned import *
+from pyshmem.host.pool import *
+from pyshmem.host.query import *
+from pyshmem.host.registration import *
+from pyshmem.host.rma import *
+from pyshmem.host.signal import *
+from pyshmem.host.signals_on_stream import *
+from pyshmem.host.teams import *
+from pyshmem.host.uneven_on_stream import *
+from pyshmem.host.wait import *
 from pyshmem.runtime import ranges as _ranges
-from pyshmem.runtime.errors import (
-    ArgumentError,
-    DtypeError,
-    HeapExhaustedError,
-    LaunchError,
-    NotInitializedError,
-    NotSymmetricError,
-    OutOfRangeError,
-    ShmemError,
-    UnreachableError,
-    WaitTimeoutError,
-)
+from pyshmem.runtime.errors import *
 from pyshmem.runtime.exits import install as _install_exits
 from pyshmem.runtime.tracebacks import install as _install
 from pyshmem.timelines import recording as _recording
@@ -208,7 +81,12 @@ def device_context(team: Team | None = None, device: "Device | None" = None, scr
 
 
 def launch(
-    kernel: Any, grid: Any, *args: Any, team: Team | None = None, cooperative: bool = False, **options: Any
+    kernel: Any,
+    grid: Any,
+    *args: Any,
+    team: Team | None = None,
+    cooperative: bool = False,
+    **options: Any,
 ) -> int:
     """Launch ``kernel`` on every PE of ``team`` after all of them have compiled it, so that kernels may wait for each other.
 
@@ -271,184 +149,8 @@ _recording.install()
 for _each, _prefix in ((_sys.modules[__name__], ""), (Team, "Team."), (Ctx, "Ctx."), (Lock, "Lock.")):
     _ranges.put_into(_each, f"shmem.{_prefix}")
 
-# Written out: type checkers do not evaluate it. A test compares it with what is imported above.
-__all__ = [
-    "CMP",
-    "CMP_EQ",
-    "CMP_GE",
-    "CMP_GT",
-    "CMP_LE",
-    "CMP_LT",
-    "CMP_NE",
-    "CTX",
-    "CTX_DEFAULT",
-    "CTX_INVALID",
-    "SESSION",
-    "SIGNAL",
-    "SIGNAL_ADD",
-    "SIGNAL_SET",
-    "TEAM_INVALID",
-    "TEAM_SHARED",
-    "TEAM_WORLD",
-    "THREAD",
-    "ArgumentError",
-    "Ctx",
-    "DtypeError",
-    "HeapExhaustedError",
-    "LaunchError",
-    "Lock",
-    "NotInitializedError",
-    "NotSymmetricError",
-    "OutOfRangeError",
-    "PartitionedTensor",
-    "ShmemError",
-    "Team",
-    "TeamConfig",
-    "UnreachableError",
-    "WaitTimeoutError",
-    "__version__",
-    "addr_accessible",
-    "align",
-    "alltoall",
-    "alltoall_on_stream",
-    "alltoalls",
-    "alltoallv_on_stream",
-    "and_reduce",
-    "arange",
-    "array",
-    "as_symmetric",
-    "atomic_add",
-    "atomic_and",
-    "atomic_compare_swap",
-    "atomic_compare_swap_nbi",
-    "atomic_fetch",
-    "atomic_fetch_add",
-    "atomic_fetch_add_nbi",
-    "atomic_fetch_and",
-    "atomic_fetch_and_nbi",
-    "atomic_fetch_inc",
-    "atomic_fetch_inc_nbi",
-    "atomic_fetch_nbi",
-    "atomic_fetch_or",
-    "atomic_fetch_or_nbi",
-    "atomic_fetch_xor",
-    "atomic_fetch_xor_nbi",
-    "atomic_inc",
-    "atomic_or",
-    "atomic_set",
-    "atomic_swap",
-    "atomic_swap_nbi",
-    "atomic_xor",
-    "barrier_all",
-    "barrier_on_stream",
-    "broadcast",
-    "broadcast_on_stream",
-    "c_address",
-    "calloc",
-    "clear_lock",
-    "collect",
-    "device_context",
-    "empty",
-    "empty_like",
-    "fcollect",
-    "fcollect_on_stream",
-    "fence",
-    "finalize",
-    "free",
-    "from_address",
-    "from_dtensor",
-    "full",
-    "full_like",
-    "g",
-    "get",
-    "get_nbi",
-    "global_exit",
-    "grid",
-    "heap_bases",
-    "ibget",
-    "ibput",
-    "iget",
-    "info_get_name",
-    "info_get_version",
-    "init",
-    "init_thread",
-    "iput",
-    "is_symmetric",
-    "jit",
-    "launch",
-    "linspace",
-    "malloc",
-    "malloc_with_hints",
-    "max_reduce",
-    "min_reduce",
-    "my_pe",
-    "n_pes",
-    "ones",
-    "ones_like",
-    "or_reduce",
-    "p",
-    "partitioned",
-    "pcontrol",
-    "pe_accessible",
-    "pe_quiet",
-    "peer_addresses",
-    "pool",
-    "prod_reduce",
-    "ptr",
-    "put",
-    "put_nbi",
-    "put_on_stream",
-    "put_signal",
-    "put_signal_nbi",
-    "put_signal_on_stream",
-    "query_initialized",
-    "query_thread",
-    "quiet",
-    "quiet_on_stream",
-    "rand",
-    "randint",
-    "randn",
-    "realloc",
-    "reduce",
-    "reduce_on_stream",
-    "reduce_scatter_on_stream",
-    "register",
-    "set_lock",
-    "signal_add",
-    "signal_fetch",
-    "signal_on_stream",
-    "signal_set",
-    "signal_wait_until",
-    "signal_wait_until_on_stream",
-    "sum_exscan",
-    "sum_exscan_on_stream",
-    "sum_inscan",
-    "sum_inscan_on_stream",
-    "sum_reduce",
-    "sync",
-    "sync_all",
-    "team_ptr",
-    "test",
-    "test_all",
-    "test_all_vector",
-    "test_any",
-    "test_any_vector",
-    "test_lock",
-    "test_some",
-    "test_some_vector",
-    "trace",
-    "unregister",
-    "wait_until",
-    "wait_until_all",
-    "wait_until_all_vector",
-    "wait_until_any",
-    "wait_until_any_vector",
-    "wait_until_some",
-    "wait_until_some_vector",
-    "xor_reduce",
-    "zeros",
-    "zeros_like",
-]
+_public = {name for name, value in globals().items() if name[0] != "_" and not isinstance(value, _ModuleType)}
+__all__ = sorted(_public - {"Any", "TYPE_CHECKING"} | {"__version__"})
 
 
 class _Package(_ModuleType):

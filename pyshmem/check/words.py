@@ -7,7 +7,7 @@ addition without which the condition would hold too is none of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import eq, ge, gt, le, lt, ne
+from operator import add, and_, eq, ge, gt, le, lt, ne, or_, xor
 from typing import Any
 
 from pyshmem.check.shadow import Op
@@ -21,6 +21,7 @@ COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
     le,
 )  # by the codes of pyshmem.runtime.comparisons
 _MOST = 4096  # changes that are remembered
+_APPLY: dict[str, Callable[[int, int], int]] = {"add": add, "and": and_, "or": or_, "xor": xor}
 _REPLACES = ("set", "swap", "store")
 _MASKS = [(1 << 8 * size) - 1 for size in range(17)]
 
@@ -49,9 +50,8 @@ class Word:
         self.before: int | None = None  # the value before the first change that is remembered
         self.changes: list[Change] = []
         self.dropped = 0  # changes that are not remembered any more
-        self.caught: dict[
-            int, tuple[int, int]
-        ] = {}  # by agents' own streams: what their last wait or fetch has acquired
+        # by agents' own streams: what their last wait or fetch has acquired
+        self.caught: dict[int, tuple[int, int]] = {}
 
     def wrap(self, value: int) -> int:
         return value & _MASKS[self.size]
@@ -73,7 +73,7 @@ class Word:
         """What an operator leaves of ``old``."""
         if operator in _REPLACES:
             return self.wrap(operand)
-        apply = _APPLY.get(operator)
+        apply = _APPLY.get(operator.removeprefix("fetch_"))
         return None if old is None or apply is None else self.wrap(apply(old, operand))
 
     def begin(self, value: int | None, known: Callable[[Op], bool]) -> None:
@@ -183,15 +183,3 @@ class Word:
 
 def signed(value: int, size: int) -> int:
     return value - (1 << 8 * size) if value >> 8 * size - 1 else value
-
-
-_APPLY: dict[str, Callable[[int, int], int]] = {
-    "add": lambda old, new: old + new,
-    "fetch_add": lambda old, new: old + new,
-    "and": lambda old, new: old & new,
-    "fetch_and": lambda old, new: old & new,
-    "or": lambda old, new: old | new,
-    "fetch_or": lambda old, new: old | new,
-    "xor": lambda old, new: old ^ new,
-    "fetch_xor": lambda old, new: old ^ new,
-}

@@ -18,6 +18,8 @@ from pyshmem.runtime.errors import ArgumentError, NotSymmetricError, refuse
 from pyshmem.runtime.heap import Device, Heap, heaps
 from pyshmem.runtime.job import job
 
+__all__ = ["c_address", "from_address", "heap_bases", "peer_addresses"]
+
 
 def heap_bases(device: Device | torch.device | None = None) -> torch.Tensor:
     """Return the base address of each PE's heap, as it is mapped into this PE, as Iris's get_heap_bases does.

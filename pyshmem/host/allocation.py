@@ -41,6 +41,20 @@ from pyshmem.runtime.job import job
 from pyshmem.transport import routes
 from pyshmem.transport.compared_calls import Watched
 
+__all__ = [
+    "addr_accessible",
+    "align",
+    "calloc",
+    "free",
+    "is_symmetric",
+    "malloc",
+    "malloc_with_hints",
+    "pe_accessible",
+    "ptr",
+    "realloc",
+    "team_ptr",
+]
+
 
 def allocate(
     routine: str,

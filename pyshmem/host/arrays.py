@@ -12,6 +12,24 @@ from pyshmem.runtime.arguments import an, as_dtype, count_of, refuse_dtype, requ
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import Device
 
+__all__ = [
+    "arange",
+    "array",
+    "as_symmetric",
+    "empty",
+    "empty_like",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "rand",
+    "randint",
+    "randn",
+    "zeros",
+    "zeros_like",
+]
+
 # torch has no fill, arange or comparison for these dtypes: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))
 _RANDOM = (torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128)

@@ -15,6 +15,8 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 from pyshmem.transport import routes
 
+__all__ = ["CTX", "CTX_DEFAULT", "CTX_INVALID", "SESSION", "Ctx", "pcontrol"]
+
 
 class CTX(IntFlag):
     """Options of a context: promises that the program makes. Spec: 9.5 SHMEM_CTX_CREATE."""

@@ -52,6 +52,18 @@ if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
     from pyshmem.runtime.descriptors import Mailbox
 
+__all__ = [
+    "THREAD",
+    "finalize",
+    "global_exit",
+    "info_get_name",
+    "info_get_version",
+    "init",
+    "init_thread",
+    "query_initialized",
+    "query_thread",
+]
+
 listeners: list[Callable[[bool], None]] = []  # called with True when a job has begun, and with False before it ends
 
 

@@ -17,6 +17,8 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.transport.routes import word_on
 
+__all__ = ["Lock", "clear_lock", "set_lock", "test_lock"]
+
 _TICKET = 1 << 32
 _WORD = torch.uint64
 _HALF, _WHOLE = _TICKET - 1, (1 << 64) - 1

@@ -44,6 +44,17 @@ from pyshmem.transport.compared_calls import Watched
 from pyshmem.transport.routes import pending, streams
 from pyshmem.transport.teams.operators import OPERATORS, Op
 
+__all__ = [
+    "alltoall_on_stream",
+    "barrier_on_stream",
+    "broadcast_on_stream",
+    "fcollect_on_stream",
+    "reduce_on_stream",
+    "reduce_scatter_on_stream",
+    "sum_exscan_on_stream",
+    "sum_inscan_on_stream",
+]
+
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")
 _FOLDS = {

@@ -11,6 +11,8 @@ from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import complete, complete_on, pending
 
+__all__ = ["barrier_all", "fence", "pe_quiet", "quiet", "sync", "sync_all"]
+
 
 def fence(ctx: Ctx | None = None) -> None:
     """Order this PE's earlier puts, AMOs, signals and stores before its later ones, for each PE. Completes nothing.

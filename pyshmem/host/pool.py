@@ -24,6 +24,8 @@ from pyshmem.runtime.heap import Device, Heap
 from pyshmem.runtime.job import job
 from pyshmem.transport.compared_calls import Watched
 
+__all__ = ["pool"]
+
 _UNIT = 2 << 20  # bytes; torch takes GPU memory in multiples of this
 _KINDS = {"cpu": 0, "cuda": 1}  # those of _pool.h
 _TENSORS = (torch.Tensor, torch.nn.Parameter)

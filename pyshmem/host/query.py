@@ -5,6 +5,8 @@ from __future__ import annotations
 from pyshmem.runtime.arguments import require_init
 from pyshmem.runtime.job import job
 
+__all__ = ["my_pe", "n_pes"]
+
 
 def my_pe() -> int:
     """Return the number of this PE, from 0. Errors: NotInitializedError. Spec: 9.1 SHMEM_MY_PE."""

@@ -29,6 +29,8 @@ from pyshmem.runtime.job import job
 from pyshmem.runtime.window import Chunk, Handles, Pages, Window
 from pyshmem.transport import routes
 
+__all__ = ["register", "unregister"]
+
 _POOL = "a tensor made in `with shmem.pool():`, or shmem.as_symmetric(x), which copies"
 _WANTS = {
     "cpu": f"x.share_memory_() first, once, which moves the tensor to memory that can be shared; {_POOL}",

@@ -37,6 +37,8 @@ from pyshmem.runtime.heap import views
 from pyshmem.runtime.words import LOAD
 from pyshmem.transport.routes import require_pe, routed, word_on
 
+__all__ = ["g", "get", "get_nbi", "ibget", "ibput", "iget", "iput", "p", "put", "put_nbi"]
+
 _PUT_NAMES = ("target", "source")
 _GET_NAMES = ("source", "target")
 

@@ -17,6 +17,8 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
 from pyshmem.transport.routes import routed, word_on
 
+__all__ = ["SIGNAL", "put_signal", "put_signal_nbi", "signal_add", "signal_fetch", "signal_set", "signal_wait_until"]
+
 _NAMES = ("target", "source")
 
 

@@ -31,6 +31,14 @@ from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import order, pending, route, streams
 
+__all__ = [
+    "put_on_stream",
+    "put_signal_on_stream",
+    "quiet_on_stream",
+    "signal_on_stream",
+    "signal_wait_until_on_stream",
+]
+
 ENGINES = ("kernel", "stream")
 Engine = Literal["kernel", "stream"]
 

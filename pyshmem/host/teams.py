@@ -17,6 +17,8 @@ from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, UnreachableEr
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import meeting_of
 
+__all__ = ["TEAM_INVALID", "TEAM_SHARED", "TEAM_WORLD", "Team", "TeamConfig"]
+
 
 class TeamConfig(NamedTuple):
     """The configuration of a team, a named tuple.

@@ -19,6 +19,8 @@ from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
 from pyshmem.transport.routes import route
 
+__all__ = ["alltoallv_on_stream"]
+
 _NAME = "alltoallv_on_stream"
 
 

@@ -20,6 +20,19 @@ from typing import NoReturn
 
 from pyshmem.runtime.job import job
 
+__all__ = [
+    "ArgumentError",
+    "DtypeError",
+    "HeapExhaustedError",
+    "LaunchError",
+    "NotInitializedError",
+    "NotSymmetricError",
+    "OutOfRangeError",
+    "ShmemError",
+    "UnreachableError",
+    "WaitTimeoutError",
+]
+
 
 class ShmemError(Exception):
     """The base of all errors of pyshmem."""

@@ -6,6 +6,6 @@ The modules rules, operators, fields and targets are shared by both.
 from pyshmem.runtime.interpreter import active
 
 if active():
-    from pyshmem.device.arch.interpreter import *  # noqa: F403
+    from pyshmem.device.arch.interpreter import *
 else:
-    from pyshmem.device.arch.gpu import *  # noqa: F403
+    from pyshmem.device.arch.gpu import *
