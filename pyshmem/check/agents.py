@@ -16,6 +16,7 @@ from pyshmem.check.clocks import Knowledge, Message
 
 STORES = -1  # in the place of a context: stores to the memory of a PE
 UNORDERED = -2  # what no fence orders
+EVERY = -1  # in the place of a PE
 
 
 class Stream:
@@ -39,6 +40,11 @@ class Stream:
         if alone or self.alone or self.at != clock or self.number <= self.fenced:
             self.number += 1
             self.at, self.alone = clock, alone
+
+
+def _towards(ctx: int, pe: int, stream: Stream) -> tuple[int, int]:
+    """Where a fence orders a stream's operations: on their PE, but stores towards every PE."""
+    return (EVERY if ctx == STORES else pe), stream.id
 
 
 class Streams:
@@ -66,9 +72,8 @@ class Agent:
         self.held: dict[int, int] = {}  # by stream: what it knew before kernels that the host has not waited for
         self.end: tuple[int, int] | None = None  # of a program: the host's own stream, and its number then
         self.adopted: list[tuple[int, int, Stream]] = []  # context, PE and operations of kernels that have ended
-        self.fences: dict[
-            tuple[int, int], int
-        ] = {}  # by PE and stream: operations of kernels that have ended, fenced in them or since
+        # by PE, -1 for all, and stream: operations that a fence has ordered, of ended kernels or of a program's host
+        self.fences: dict[tuple[int, int], int] = {}
         self.clock = 1
         self._touched = True
         self._most = 128  # streams that it knows of, before those that have ended are looked for
@@ -113,7 +118,7 @@ class Agent:
         for each in (self.remote.get((max(ctx, 0), target)), self.remote.get((STORES, target))):
             if each is not None and each.id == stream:
                 return number <= each.fenced
-        return number <= self.fences.get((target, stream), 0)
+        return number <= max(self.fences.get((pe, stream), 0) for pe in (target, EVERY))
 
     def pending(self, ctx: int, pe: int) -> Stream:
         found = self.unfinished.get((ctx, pe))
@@ -130,7 +135,7 @@ class Agent:
         self.stores.fenced = self.stores.number
         for of, pe, stream in self.adopted:
             if of in (ctx, STORES):
-                self.fences[pe, stream.id] = stream.number
+                self.fences[_towards(of, pe, stream)] = stream.number
         self._changed()
 
     def quiet(self, ctx: int, pes: list[int] | None = None) -> None:
@@ -143,8 +148,8 @@ class Agent:
         for (of, pe), stream in self.unfinished.items():
             if of == ctx and (pes is None or pe in pes):
                 stream.fenced = upto[stream.id] = stream.number
-        if pes is None and ctx == 0:
-            self.clock += bool(self.adopted)
+        if pes is None and ctx == 0 and self.adopted:
+            self.clock += 1
             self._end([stream for _, _, stream in self.adopted], self.own)
             self.adopted.clear()
             self.fences.clear()
@@ -187,7 +192,7 @@ class Agent:
                 if known > upto.get(stream.id, 0):
                     upto[stream.id] = known
             for (pe, number), fenced in self.fences.items():
-                if pe == target and fenced > upto.get(number, 0):
+                if pe in (target, EVERY) and fenced > upto.get(number, 0):
                     upto[number] = fenced
             if not kernels:
                 upto |= self.held
@@ -222,7 +227,8 @@ class Agent:
         self._changed()
         know = Knowledge(dict(self.know.upto), {stream: set(each) for stream, each in self.know.single.items()})
         program = Agent(self.streams, self.pe, label, know)
-        program.fences = self.fences
+        lines = ((*line, stream) for line, stream in self.remote.items() if line[0] in (0, STORES))
+        program.fences = self.fences | {_towards(*line): line[2].fenced for line in lines}
         return program
 
     def adopt(self, child: Agent) -> None:
@@ -238,7 +244,7 @@ class Agent:
         child.end = self.own.id, self.clock
         self.kernels.number += 1
         self._end([child.own, child.stores], self.kernels)
-        self.fences |= {(pe, each.id): each.fenced for (_, pe), each in child.remote.items() if each.fenced}
+        self.fences |= {_towards(*line, each): each.fenced for line, each in child.remote.items() if each.fenced}
         self.adopted += [(*line, stream) for line, stream in child.remote.items()]
         self.adopted += [(UNORDERED, pe, stream) for (_, pe), stream in child.unfinished.items()]
 

@@ -35,6 +35,15 @@ def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None
         shmem.put(target, source, world_pe(team, pe))
 
 
+def order_copies() -> None:
+    """Order copies before the flags that follow them on the current stream, also those that kernels set."""
+    heap = default()
+    if not heap.streams:
+        shmem.fence()
+    elif heap.near.moves_words:  # a stream of CUDA does so itself
+        heap.near.publish(heap.near.use_stream())
+
+
 @triton.jit
 def begin_call(ctx, words):
     """Wait until all PEs have reached this call. Its epoch is in STAMP from now on."""
@@ -64,15 +73,10 @@ class Flags:
     def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:
         self._team, self._flags = team, flags
         self._epoch = words[protocol.STAMP.value : protocol.STAMP.value + 1]
-        self._near = default().near
-        self._ordered = default().streams  # copies on a stream follow each other
 
     def tell(self, pe: int, chunk: int) -> None:
         """Set the flag of ``chunk`` on ``pe`` of the team, behind the copies on the current stream."""
-        if not self._ordered:
-            shmem.fence()
-        elif self._near.moves_words:
-            self._near.publish(self._near.use_stream())
+        order_copies()
         put(self._team, self._flags[self._team.me, chunk, :1], self._epoch, pe)
 
 

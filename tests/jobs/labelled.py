@@ -63,6 +63,17 @@ def stores_a_word(x):
 
 
 @triton.jit
+def signals(ctx, f):
+    dev.signal_set(ctx, f, 1, 1)
+
+
+@triton.jit
+def fences_and_signals(ctx, f):
+    dev.fence(ctx)
+    dev.signal_set(ctx, f, 1, 1)
+
+
+@triton.jit
 def stores_fence_and_the_signal_of_another_program_kernel(ctx, x, count, f):
     dev.store(ctx, x + 4 * tl.program_id(0) + tl.arange(0, 4), 1, 1)
     dev.fence(ctx)
@@ -80,6 +91,12 @@ def stores_without_fence_and_the_signal_of_another_program_kernel(ctx, x, count,
 @triton.jit
 def stores_of_two_kernels_with_a_fence_kernel(ctx, x):
     dev.store(ctx, x + tl.arange(0, 4), 1, 1)
+    dev.fence(ctx)
+
+
+@triton.jit
+def stores_on_another_pe_and_fences(ctx, x, pe):
+    dev.store(ctx, x + tl.arange(0, 8), 1, pe)
     dev.fence(ctx)
 
 

@@ -242,10 +242,23 @@ def test_the_stream_releases_to_the_system_before_flags_of_chunks_and_signals_on
     assert done == [("write", 640), "signal"]
 
 
+def test_the_stream_releases_to_the_system_at_a_fence_and_before_the_kernel_of_a_schedule_of_copies(
+    heap, done, monkeypatch
+):
+    """The kernels that set flags behind the copies may be the program's own."""
+    monkeypatch.setattr(copies, "default", lambda: heap)
+    near, place = heap.near, word().data_ptr()
+    for order in (near.order, copies.order_copies):
+        near.put(place, place, 64)
+        order()
+    assert done == [("copy", 64), ("write", 640)] * 2
+
+
 def test_nothing_is_written_on_cuda_nor_while_a_graph_is_captured(heap, done, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     heap.near.publish(0)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     heap.near.moves_words = False
     heap.near.publish(0)
+    heap.near.order()
     assert done == []

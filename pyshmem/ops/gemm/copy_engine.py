@@ -6,7 +6,7 @@ import itertools
 
 import torch
 
-from pyshmem.ops.copies import Chunks, beginner, peers_of, put
+from pyshmem.ops.copies import Chunks, beginner, order_copies, peers_of, put
 from pyshmem.ops.gemm.exchanges import Sum, put_part, put_rows, rows_of, scales_of_pes, sender
 from pyshmem.ops.gemm.library import multiply
 from pyshmem.ops.gemm.memory import workspace_of
@@ -94,6 +94,7 @@ class GatherRows:
         self.gate.join()
         for side in self.sides.values():
             side.join()
+        order_copies()
         i, j = self.chunks[-1]
         self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
 

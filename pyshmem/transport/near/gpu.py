@@ -290,12 +290,17 @@ class GpuNear(Near):
             self.heap.driver.write_value(stream, self.heap.released, 0)
 
     def order(self) -> None:
-        """Order operations: a single stream keeps its order if later atomics are releases; several streams are completed."""
+        """Order operations: a single stream keeps its order if later atomics are releases; several streams are completed.
+
+        Kernels that follow may set flags for what has come before.
+        """
         _native.fence()
         self.heap.raise_recorded()
         self._fenced = True
         if len(self._used) > 1 or self._sides or (self._used and self.heap.stream() not in self._used):
             self.settle()
+        elif self.moves_words:
+            self.publish(self.heap.stream())
 
     def settle(self, ctx: Any = None) -> None:
         """Wait for the current stream, all streams with puts, and the stream of ``ctx``, or of all contexts if None."""
