@@ -29,8 +29,8 @@ def poll_until(
 
     look(ctx, option, found, *operands): polls once. It takes the last poll's result, and returns its own and whether to
         continue.
-    stop(ctx, routine, option, found, waiting, expired, *operands): runs after every 1024 polls, which take less than a
-        millisecond. It returns whether the wait has timed out, and writes the record in that case.
+    stop(ctx, routine, option, found, waiting, expired, *operands): runs after every 1024 polls, which take one to three
+        milliseconds. It returns whether the wait has timed out, and writes the record in that case.
     pausing: whether to pause before each poll.  option: a constant for look and stop.
     operands: a tuple of tensors and None. Triton 3.6 cannot pass text in a tuple, so routine is a parameter.
     found, waiting: the results of the first poll, which the caller executes.
@@ -39,7 +39,7 @@ def poll_until(
     start = blocks.number(0, tl.int64)
     while waiting:
         if pausing:
-            gpu.pause(ctx)
+            gpu.pause(ctx, polls)
         found, waiting = look(ctx, option, found, *operands)
         polls += 1
         if polls == 1024:

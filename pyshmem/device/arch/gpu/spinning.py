@@ -117,7 +117,8 @@ def _operands(ctx: Any, semantic: Any) -> list[Any]:
 
 
 def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -> str:
-    """Return a loop around ``poll``, which jumps to DONE or sets ``missing``. It reads the clock every 1024 iterations.
+    """Return a loop around ``poll``, which jumps to DONE or sets ``missing``. It reads the clock every 1024 iterations,
+    and pauses as instructions.pause does.
 
     The rarely executed code precedes the loop, so that the code after the wait directly follows it and is prefetched.
     """
@@ -129,7 +130,8 @@ def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -
         *limit,
         "AGAIN:",
         *poll,
-        "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ne.u32 p, some, 0; @p bra AGAIN; bra CLOCK;",
+        "add.u32 polls, polls, 1; and.b32 some, polls, 1023; setp.ge.u32 p, some, 64; @p nanosleep.u32 1000;",
+        "setp.ne.u32 p, some, 0; @p bra AGAIN; bra CLOCK;",
         "DONE: }",
     ]
     return " ".join(text)
