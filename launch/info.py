@@ -26,9 +26,11 @@ DESCRIPTION = """info prints the versions, MPI and its launcher, cores and memor
 heaps would use and why, and what is missing. Exit status: 0, or 1 if something that every job needs is missing."""
 # Run in a process of its own: MPI is initialised once per process, and may abort it.
 ABILITIES = """
+import importlib.util, sys
+sys.modules["pyshmem"] = importlib.util.module_from_spec(importlib.util.find_spec("pyshmem"))  # without torch
 from mpi4py import MPI
 print(*MPI.Get_version(), ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")[MPI.Query_thread()])
-from pyshmem.transport.far.fabric import description
+from pyshmem.runtime.libfabric import description
 print(description())
 """
 PREFIXES = ("SHMEM_", "SMA_", "PYSHMEM_", "MPI4PY_", "TRITON_")

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pyshmem.check.report import FOUND, report
 from pyshmem.runtime import interpreter, requirements
 from pyshmem.runtime.environment import parse_json
 from pyshmem.runtime.errors import grouped, listed
@@ -23,6 +22,7 @@ from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mp
 from .leftovers import JobDirectory, remove_stale
 from .output import Output, told
 
+FOUND = 3  # the exit status if the program ended well and the checker has found something
 USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"
 DESCRIPTION = """Start PES copies of PROGRAM, one per PE, through the MPI that mpi4py loads.
 
@@ -176,10 +176,13 @@ def _run(
         end_descendants()
         output.finish()
         let_signals_end()
-        reports = options.check in ("program", "all")
+        findings = 0
         if options.trace:
             print(f"pyshmemrun --trace: {_traced(options.trace)}", file=sys.stderr, flush=True)
-        findings = report(directory, options.check_file, options.check == "all") if reports else 0
+        if options.check in ("program", "all"):
+            from pyshmem.check.report import report  # takes as long to import as all that other jobs need
+
+            findings = report(directory, options.check_file, options.check == "all")
         for line in told(directory):
             print(line, file=sys.stderr, flush=True)
     for line in _reasons(options, output) if job.unexplained else ():

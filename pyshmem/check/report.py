@@ -9,8 +9,6 @@ from pyshmem.check.analysis import Analysis
 from pyshmem.check.findings import Finding
 from pyshmem.check.trace import Reading
 
-FOUND = 3  # pyshmemrun's exit status if the program ended well and the checker has found something
-
 
 def report(directory: Path, into: str | None = None, everything: bool = False) -> int:
     """Print the findings of the traces in ``directory``, write them to ``into`` as JSON, and return their number.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import platform
 import re
+import sys
+from glob import iglob
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
@@ -29,14 +30,12 @@ def check() -> None:
 
 def check_alone() -> None:
     """Errors: ImportError if the other project's distribution ``pyshmem`` is installed too: both have a package pyshmem."""
-    try:
-        other = distribution("pyshmem").version
-    except PackageNotFoundError:
-        return
-    raise ImportError(
-        f"this is pyshmem-mpi, and another project's pyshmem {other} is installed into the same folder: "
-        "pip uninstall pyshmem pyshmem-mpi, then install pyshmem-mpi again"
-    )
+    for folder in sys.path:
+        for other in iglob("pyshmem-*.dist-info", root_dir=folder or "."):
+            raise ImportError(
+                f"this is pyshmem-mpi, and another project's {other[:-10].replace('-', ' ')} is installed into the same "
+                "folder: pip uninstall pyshmem pyshmem-mpi, then install pyshmem-mpi again"
+            )
 
 
 def check_built() -> None:
@@ -69,11 +68,7 @@ def check_interpreter() -> None:
 def installed(name: str) -> tuple[int, int]:
     """Return (major, minor) of a package. Errors: ImportError if it is not installed."""
     for each in (name, *_ALSO_NAMED.get(name, ())):
-        try:
-            release = re.match(r"(\d+)\.(\d+)", version(each))
-        except PackageNotFoundError:
-            continue
-        if release:
+        if release := re.match(r"(\d+)\.(\d+)", version_of(each)):
             return int(release[1]), int(release[2])
     raise ImportError(
         f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {_source(name)}"
@@ -84,22 +79,31 @@ def _source(name: str) -> str:
     """Return what pip installs the package from: for AMD GPUs torch, which brings Triton, from the index for ROCm."""
     if name not in ("torch", "triton"):
         return name
-    amd = "rocm" in version("torch") if _has("torch") else os.path.exists(_AMD_DEVICE)
+    torch = version_of("torch")
+    amd = "rocm" in torch if torch else os.path.exists(_AMD_DEVICE)
     return _ROCM if amd else name
 
 
 def versions() -> str:
     """Return the versions of Python and of the packages, such as "Python 3.11.7, torch 2.13.0, ..."."""
     names = (*OLDEST, "mpich", "cupy")
-    found = [f"{name} {version(each)}" for name in names for each in (name, *_ALSO_NAMED.get(name, ())) if _has(each)]
+    found = [
+        f"{name} {found}"
+        for name in names
+        for each in (name, *_ALSO_NAMED.get(name, ()))
+        if (found := version_of(each))
+    ]
     return ", ".join([f"Python {platform.python_version()}", *found])
 
 
-def _has(name: str) -> bool:
+def version_of(name: str) -> str:
+    """Return the version of a package, "" if it is not installed."""
+    from importlib.metadata import PackageNotFoundError, version  # as long to import as the rest of pyshmemrun
+
     try:
-        return bool(version(name))
+        return version(name)
     except PackageNotFoundError:
-        return False
+        return ""
 
 
 def _text(release: tuple[int, int]) -> str:

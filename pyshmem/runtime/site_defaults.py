@@ -7,11 +7,6 @@ from collections.abc import Container
 from functools import cache
 from typing import Any
 
-try:
-    import tomllib
-except ModuleNotFoundError:  # Python 3.10
-    import tomli as tomllib
-
 VARIABLE, FILE = "PYSHMEM_CONFIG", "/etc/pyshmem.toml"
 
 
@@ -38,6 +33,10 @@ def defaults(path: str, known: Container[str]) -> dict[str, str]:
 def _content(path: str) -> dict[str, Any]:
     if not path or (path == FILE and not os.path.exists(path)):
         return {}
+    try:
+        import tomllib  # most machines have no such file
+    except ModuleNotFoundError:  # Python 3.10
+        import tomli as tomllib
     try:
         with open(path, "rb") as file:
             rows: dict[str, Any] = tomllib.load(file)

@@ -7,9 +7,6 @@ import os
 import shutil
 from pathlib import Path
 
-from pyshmem.timelines.chrome import write
-from pyshmem.timelines.events import Part
-
 SUFFIX = ".parts"
 
 
@@ -23,6 +20,9 @@ def finish(path: Path, whole: bool = True) -> bool:
 
     whole: False writes what there is. If the disk is full, the file is cut after an event, and the parts stay.
     """
+    from pyshmem.timelines.chrome import write  # not imported by jobs without a timeline
+    from pyshmem.timelines.events import Part
+
     folder = parts_of(path)
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -21,7 +21,8 @@ from pyshmem.check.clocks import Knowledge
 from pyshmem.check.findings import Findings
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.places import Block, Blocks
-from pyshmem.check.report import FOUND, report
+from pyshmem.check.report import report
+from pyshmem.launch.run import FOUND
 from pyshmem.check.shadow import Op
 from pyshmem.check.spans import overlap, parts
 from pyshmem.check.trace import Reading, Trace

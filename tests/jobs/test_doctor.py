@@ -194,15 +194,8 @@ def test_each_fault_of_the_driver_is_named_with_the_setting_to_try(name, reports
 def test_a_version_that_does_not_work_is_named_with_the_line_to_install_and_no_job_starts(
     installed, words, monkeypatch, capsys
 ):
-    real = requirements.version
-
-    def version(name):
-        found = installed.get(name)
-        if found == "":
-            raise requirements.PackageNotFoundError(name)
-        return found or real(name)
-
-    monkeypatch.setattr(requirements, "version", version)
+    real = requirements.version_of
+    monkeypatch.setattr(requirements, "version_of", lambda name: installed[name] if name in installed else real(name))
     monkeypatch.setattr(info, "SECTIONS", {"pyshmem": info.SECTIONS["pyshmem"]})
     monkeypatch.setattr(doctor, "_job", lambda n, part: pytest.fail("a job started"))
     assert doctor.main(["-n", "2"]) == 1

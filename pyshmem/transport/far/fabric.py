@@ -6,10 +6,8 @@ reads back, PE 0 finds out whether the provider says that data are in place when
 
 from __future__ import annotations
 
-import re
 import resource
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,8 +21,8 @@ from pyshmem.runtime.far import OPERATORS, SHIFT
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap
 from pyshmem.runtime.job import job
+from pyshmem.runtime.libfabric import FABRICS, library
 
-FABRICS = ("cxi", "verbs", "efa", "psm3", "opx")  # providers of hardware, in the order of choice
 _BY_ADDRESS = ("tcp", "net", "sockets", "udp")  # providers that need the address of the network interface
 _TURNS, _WORDS = 10, 8  # messages of the self-test, and the words of 8 bytes of each
 _STILL_MS = 20
@@ -224,24 +222,6 @@ class Fabric:
 
 def _pe_of(place: int) -> int:
     return (place >> SHIFT) - 1
-
-
-def library() -> str:
-    """Return the libfabric that this process has loaded, such as MPI's, or the name of the system's."""
-    found = re.search(r"\S*/libfabric\.so\S*", Path("/proc/self/maps").read_text())
-    return found[0] if found else "libfabric.so.1"
-
-
-def description() -> str:
-    """Return which libfabric there is, and its providers. Errors: none."""
-    path = library()
-    try:
-        major, minor, names = _native.fabric_providers(path)
-    except OSError as error:
-        return f"libfabric: {error}: TCP reaches other nodes"
-    found = [name for each in FABRICS for name in dict.fromkeys(names) if name.split(";")[0] == each]
-    fabrics = f"fabric {found[0]}" if found else "no fabric of hardware, so that TCP reaches other nodes"
-    return f"libfabric {major}.{minor}, in {path}: {', '.join(dict.fromkeys(names))}: {fabrics}"
 
 
 def _first_reason(step: Callable[[], None]) -> str:
