@@ -18,14 +18,11 @@ from pyshmem.check.spans import Span, bounds, overlap, parts
 from pyshmem.check.trace import IN_KERNEL, Reading, Record
 from pyshmem.check.words import COMPARE, Word, signed
 
-_KINDS = ("acc", "alloc", "amo", "amo_end", "done", "drained", "enter", "exit", "fence", "fetched", "free", "get", "launch",
-          "lock", "put", "putsig", "quiet", "quiet_on_stream", "received", "sent", "signal", "stale", "unlock", "wait",
-          "waits", "words")  # fmt: skip
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
 
 
 class Analysis:
-    """Events in the order of their times; ``findings`` has the result."""
+    """Events in the order of their times; ``findings`` has the result. on_put handles those of kind put, and so on."""
 
     def __init__(self, traces: Iterable[Iterable[Record]]) -> None:
         self.traces = list(traces)
@@ -52,7 +49,7 @@ class Analysis:
 
     def run(self) -> Findings:
         traces = [(trace, *self._begin(trace)) for trace in self.traces]
-        kinds = {name: getattr(self, f"_{name}") for name in _KINDS}
+        kinds = {name.removeprefix("on_"): getattr(self, name) for name in dir(self) if name.startswith("on_")}
         in_kernel = {IN_KERNEL + name: handle for name, handle in kinds.items()}
         collects = gc.isenabled()
         gc.disable()  # what is kept is much, and no cycle of references is among what is not
@@ -115,7 +112,7 @@ class Analysis:
         op.width = width
         return op, False
 
-    def _acc(self, event: tuple[Any, ...]) -> None:
+    def on_acc(self, event: tuple[Any, ...]) -> None:
         """Loads and stores of the program itself."""
         _, _, pe, site, name, kind, ranges, value = event
         agent = self.now[pe]
@@ -175,7 +172,7 @@ class Analysis:
             if kind == WRITE and pe is None:
                 self._change(op, space, span, "store", None)
 
-    def _put(self, event: tuple[Any, ...]) -> None:
+    def on_put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
         agent = self.now[pe]
         if source:
@@ -183,7 +180,7 @@ class Analysis:
             self._overlap(agent, site, name, [(target, *each) for each in dest], source)
         self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
 
-    def _get(self, event: tuple[Any, ...]) -> None:
+    def on_get(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, source, dest, nbi = event
         agent = self.now[pe]
         there = [(target, *each) for each in source]
@@ -202,7 +199,7 @@ class Analysis:
                     op = Op(agent.own.id, 0, WRITE, agent, site, name)
                     self.findings.alone("overlap", op, self._place(agent.pe, space, *common))
 
-    def _putsig(self, event: tuple[Any, ...]) -> None:
+    def on_putsig(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
         agent = self.now[pe]
         if source:
@@ -213,8 +210,8 @@ class Analysis:
         if signal.message is not None:
             signal.message = _with(signal.message, data)
 
-    def _amo(self, event: tuple[Any, ...]) -> None:
-        """An atomic operation; one that fetches is complete when it returns, at ``_amo_end``."""
+    def on_amo(self, event: tuple[Any, ...]) -> None:
+        """An atomic operation; one that fetches is complete when it returns, at ``on_amo_end``."""
         time, _, pe, site, name, ctx, target, start, size, operator, operand, fetched, width = event
         agent = self.now[pe]
         span = start, start + size
@@ -239,19 +236,19 @@ class Analysis:
         agent.wait()
         self.fetching[pe, time, target, start] = op
 
-    def _signal(self, event: tuple[Any, ...]) -> None:
+    def on_signal(self, event: tuple[Any, ...]) -> None:
         """signal_set or signal_add in a kernel: a release of what the program has stored here and on the signal's PE."""
         _, _, pe, site, name, target, start, operator, value = event
         agent = self.now[pe]
         op = self._remote(agent, ATOMIC, site, name, 0, target, [(start, start + 8)], (operator, value))
         op.message = agent.release(target, unfenced=True)
 
-    def _words(self, event: tuple[Any, ...]) -> None:
+    def on_words(self, event: tuple[Any, ...]) -> None:
         """A kernel stores words that others wait for, each with its data."""
         _, _, pe, site, name, target, spans = event
         self._remote(self.now[pe], ATOMIC, site, name, 0, target, [tuple(span) for span in spans], ("set", None))
 
-    def _amo_end(self, event: tuple[Any, ...]) -> None:
+    def on_amo_end(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, began, target, start, operator, operand, old, condition = event
         agent, op = self.now[pe], self.fetching.pop((pe, began, target, start))
         word = self.words.get((target, start))
@@ -284,7 +281,7 @@ class Analysis:
             found = self.words[key] = Word(size)
         return found
 
-    def _stale(self, event: tuple[Any, ...]) -> None:
+    def on_stale(self, event: tuple[Any, ...]) -> None:
         """An operator of torch uses a result that a later call has overwritten."""
         _, _, pe, site, name, (space, *span) = event
         agent = self.now[pe]
@@ -293,28 +290,28 @@ class Analysis:
 
     # ---- order ----
 
-    def _fence(self, event: tuple[Any, ...]) -> None:
+    def on_fence(self, event: tuple[Any, ...]) -> None:
         self.now[event[2]].fence(event[4])
 
-    def _quiet(self, event: tuple[Any, ...]) -> None:
+    def on_quiet(self, event: tuple[Any, ...]) -> None:
         self.now[event[2]].quiet(event[4], event[5])
 
-    def _quiet_on_stream(self, event: tuple[Any, ...]) -> None:
+    def on_quiet_on_stream(self, event: tuple[Any, ...]) -> None:
         """The host does not wait."""
         agent = self.now[event[2]]
         held = dict(agent.held)
         agent.quiet(0)
         agent.held = held
 
-    def _drained(self, event: tuple[Any, ...]) -> None:
+    def on_drained(self, event: tuple[Any, ...]) -> None:
         """The host has waited for its kernels."""
         self.now[event[2]].wait()
 
-    def _waits(self, event: tuple[Any, ...]) -> None:
+    def on_waits(self, event: tuple[Any, ...]) -> None:
         """A wait begins."""
         self.waiting[self.now[event[2]]] = event[3], event[4], event[5]
 
-    def _wait(self, event: tuple[Any, ...]) -> None:
+    def on_wait(self, event: tuple[Any, ...]) -> None:
         """A wait or a test has found that its conditions hold."""
         _, _, pe, site, rows, _ = event
         agent = self.now[pe]
@@ -328,7 +325,7 @@ class Analysis:
             read = (lambda seen, n=size: signed(seen, n)) if is_signed else (lambda seen: seen)
             self._acquire(agent, site, (pe, start), lambda seen: compare(read(seen), wanted))  # noqa: B023
 
-    def _fetched(self, event: tuple[Any, ...]) -> None:
+    def on_fetched(self, event: tuple[Any, ...]) -> None:
         """signal_fetch, or a load with acquire order: one row (start, size), and the value seen."""
         _, _, pe, site, rows, value = event
         for start, size in rows:
@@ -351,7 +348,7 @@ class Analysis:
 
     # ---- collectives ----
 
-    def _enter(self, event: tuple[Any, ...]) -> None:
+    def on_enter(self, event: tuple[Any, ...]) -> None:
         """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads)."""
         _, _, pe, site, key, name, signature, way, root, reads = event
         agent = self.now[pe]
@@ -370,7 +367,7 @@ class Analysis:
             agent.wait()
         return agent.release(-1, all_stores=True, kernels=way != "sync")
 
-    def _exit(self, event: tuple[Any, ...]) -> None:
+    def on_exit(self, event: tuple[Any, ...]) -> None:
         """It leaves: (key of the team, name, what it has written)."""
         _, _, pe, site, key, name, writes = event
         agent = self.now[pe]
@@ -417,24 +414,24 @@ class Analysis:
                 agent.know.forget(set(agent.know.upto) - held - live)
             self.streams.ended = {stream: end for stream, end in self.streams.ended.items() if stream in held}
 
-    def _sent(self, event: tuple[Any, ...]) -> None:
+    def on_sent(self, event: tuple[Any, ...]) -> None:
         """A message to a PE, from a program of the kernel to the same one there."""
         _, _, pe, _, target, program = event
         self.messages[pe, target, program].append(self.now[pe].release(-1, all_stores=True))
 
-    def _received(self, event: tuple[Any, ...]) -> None:
+    def on_received(self, event: tuple[Any, ...]) -> None:
         _, _, pe, _, source, program = event
         if self.messages[source, pe, program]:
             self.now[pe].acquire(self.messages[source, pe, program].pop(0))
 
-    def _lock(self, event: tuple[Any, ...]) -> None:
+    def on_lock(self, event: tuple[Any, ...]) -> None:
         """A lock has been acquired."""
         _, _, pe, site, start = event
         self.held[pe, start] = site
         if start in self.locks:
             self.now[pe].acquire(self.locks[start])
 
-    def _unlock(self, event: tuple[Any, ...]) -> None:
+    def on_unlock(self, event: tuple[Any, ...]) -> None:
         _, _, pe, _, start = event
         agent = self.now[pe]
         agent.quiet(0)
@@ -443,7 +440,7 @@ class Analysis:
 
     # ---- memory ----
 
-    def _alloc(self, event: tuple[Any, ...]) -> None:
+    def on_alloc(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, start, end, fill, name = event
         self.blocks[pe].add(Block(start, end, site, name))
         knows = self.host[pe].knows
@@ -451,18 +448,18 @@ class Analysis:
         for key in self.watched.within(pe, start, end):
             self._word(key).begin(fill, lambda op: knows(op.stream, op.number))
 
-    def _free(self, event: tuple[Any, ...]) -> None:
+    def on_free(self, event: tuple[Any, ...]) -> None:
         self.blocks[event[2]].remove(event[4])
 
     # ---- kernels ----
 
-    def _launch(self, event: tuple[Any, ...]) -> None:
+    def on_launch(self, event: tuple[Any, ...]) -> None:
         """A kernel starts, one program, or the next one of it: (its name, number of the program)."""
         _, _, pe, _, name, number = event
         self.running[pe] = self.host[pe].child(f"PE {pe}, program {number} of {name}")
         self.programs[pe].append(self.running[pe])
 
-    def _done(self, event: tuple[Any, ...]) -> None:
+    def on_done(self, event: tuple[Any, ...]) -> None:
         """A kernel has ended."""
         pe = event[2]
         self.running[pe] = self.host[pe]
