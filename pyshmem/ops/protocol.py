@@ -39,8 +39,10 @@ def tell_peers(ctx, flag, number):
 @triton.jit
 def hear_peers(ctx, words, number):
     """Wait until every peer has set its word to ``number`` or more."""
+    span = dev.trace_begin(ctx, "meet")
     for i in range(1, dev.n_pes(ctx)):
         dev.signal_wait_until(ctx, words + (dev.my_pe(ctx) + i) % dev.n_pes(ctx), dev.CMP_GE, number)
+    dev.trace_end(ctx, span)
 
 
 @triton.jit

@@ -1,7 +1,11 @@
 """The kernels of pyshmem.ops.models compile for every GPU as plans compile them: without spills, with wide accesses."""
 
+import re
+import struct
+
 import pytest
 import torch
+import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import excess, pes_of, registers, spilled, text_of
 from pyshmem.device.arch.fields import encoded
@@ -78,6 +82,19 @@ def test_kernels_on_rows_move_16_bytes_at_once_and_do_not_spill(case, dtype, tar
     assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
 
 
+def words(target, dtype, n_pes, cut):
+    ctx = of_team(context(target, 0, n_pes)._replace(piece=8 * 1024 * MOST_PARTS))
+    constants = {
+        "ctx": ctx,
+        "hidden": MOST_PARTS * 4096 // dtype.itemsize,
+        "slots": array(torch.int64),
+        "PARTS": MOST_PARTS,
+        "WIDTH": 1024,
+        "CUT": cut,
+    }
+    return compiled(norm_words.send_words, target, dtype, 1024, n_pes=n_pes, **constants)
+
+
 @pytest.mark.parametrize(
     "dtype, n_pes, cut",
     [
@@ -90,19 +107,9 @@ def test_kernels_on_rows_move_16_bytes_at_once_and_do_not_spill(case, dtype, tar
 )
 def test_words_go_out_one_a_thread_and_part_without_spills(dtype, n_pes, cut, target):
     """Of the longest rows that the schedule has, whole or in pieces: of two PEs, each sends to one alone."""
-    parts = MOST_PARTS
-    ctx = of_team(context(target, 0, n_pes)._replace(piece=8 * 1024 * parts))
-    constants = {
-        "ctx": ctx,
-        "hidden": parts * 4096 // dtype.itemsize,
-        "slots": array(torch.int64),
-        "PARTS": parts,
-        "WIDTH": 1024,
-        "CUT": cut,
-    }
-    found = compiled(norm_words.send_words, target, dtype, 1024, n_pes=n_pes, **constants)
+    found = words(target, dtype, n_pes, cut)
     assert spilled(found, target) <= SPILLED.get((target, n_pes, dtype), 0)
-    sent = parts // cut * (1 if n_pes == 2 else n_pes)
+    sent = MOST_PARTS // cut * (1 if n_pes == 2 else n_pes)
     assert len(places(instructions(text_of(found, target)), MARKED[vendor(target)])) >= sent
 
 
@@ -227,3 +234,35 @@ def test_rows_of_experts_cross_by_16_bytes_a_thread_without_spills(way, dtype, s
     lines = instructions(text_of(found, target))
     stores = {"nvidia": r"st\.global\S*\.v4\.b32", "amd": r"global_store_dwordx4"}[vendor(target)]
     assert places(lines, stores) and places(lines, WIDE[vendor(target)])
+
+
+MARKS = {
+    "push": ("parcel", "row"), "push and gather": ("parcel", "row"), "pull": ("meet", "row"), "words": ("row",),
+    "decode": ("tile", "parcel", "meet", "merge"), "dispatch": ("route", "parcel", "meet", "places", "spread"),
+    "dispatch_words": ("parcel", "places", "spread"), "combine": ("parcel", "sums"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MARKS)
+def test_kernels_mark_what_they_do_in_the_ring_of_a_timeline(case, target, monkeypatch):
+    """A mark's name is a number in the event that the kernel stores."""
+    usual = context
+    monkeypatch.setitem(
+        globals(),
+        "context",
+        lambda *of: usual(*of)._replace(trace=0x7C00_0000_0000, events=tl.constexpr(4800)),
+    )
+    if case in ROWS:
+        kernel, threads, constants = ROWS[case]
+        found = compiled(kernel, target, torch.bfloat16, threads, **constants)
+    elif case == "words":
+        found = words(target, torch.bfloat16, MOST_PES, 1)
+    elif case == "decode":
+        found = decode(decode_kernels.attend, target, torch.bfloat16, FUSED=True)
+    else:
+        found = experts(case, target, torch.bfloat16, 0)
+    text = text_of(found, target)
+    for mark in MARKS[case]:
+        low, high = struct.unpack("<2I", mark.encode().ljust(8, b"\0"))
+        forms = (str(high << 32 | low),) if target == "nvidia" else (hex(low), str(low))
+        assert any(re.search(rf"\b{form}\b", text) for form in forms), mark

@@ -101,7 +101,9 @@ def attend(ctx, exchange, parts, shape, operands, FORM: tl.constexpr, FUSED: tl.
         else:
             pages += sequence * (shape.tokens // FORM.PAGE)
         last = tl.minimum(first + each, length)
+        span = dev.trace_begin(ctx, "tile")
         value, log = attended(queries, operands.k + start, operands.v + start, pages, first, last, shape.scale, FORM)
+        dev.trace_end(ctx, span)
         if FUSED and ctx.members == 1:
             if splits == 1:  # nothing is to be added
                 store_result(operands.out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
@@ -112,7 +114,9 @@ def attend(ctx, exchange, parts, shape, operands, FORM: tl.constexpr, FUSED: tl.
                 if is_last(ctx, exchange.tallies + group, splits):
                     start = tl.cast(group, tl.int64) * splits * Q
                     values, logs = parts.means + start * D, parts.logs + start
+                    merging = dev.trace_begin(ctx, "merge")
                     mine, its = merged(values, logs, splits, Q * D, Q, FORM, FORM.CHUNK)
+                    dev.trace_end(ctx, merging)
                     exchanged(ctx, exchange, mine, its, group, shape.groups, operands.out, FORM)
 
 
@@ -256,17 +260,23 @@ def combine_over_pes(ctx, exchange, value, log, group, groups, out, head, inside
     epoch = tl.load(exchange.epochs + group) + 1
     here = (epoch & 1) * n * groups
     mine = here + me * groups + group
+    parcel = dev.trace_begin(ctx, "parcel")
     for i in range(1, n + 1):
         dev.store(ctx, exchange.slots + mine * (Q * D) + places, value, (me + i) % n, inside)
         dev.store(ctx, exchange.slot_logs + mine * Q + head, log, (me + i) % n, head < Q)
+    dev.trace_end(ctx, parcel)
     for i in range(1, n + 1):
         dev.signal_set(ctx, exchange.flags + me * groups + group, epoch, (me + i) % n)
+    meet = dev.trace_begin(ctx, "meet")
     for pe in range(n):
         dev.signal_wait_until(ctx, exchange.flags + pe * groups + group, dev.CMP_GE, epoch)
+    dev.trace_end(ctx, meet)
     first = (here + group) * Q
     values, logs = exchange.slots + first * D, exchange.slot_logs + first
+    span = dev.trace_begin(ctx, "merge")
     value, log = merged(values, logs, n, groups * (Q * D), groups * Q, FORM, ctx.members)
     store_result(out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
+    dev.trace_end(ctx, span)
     arch.join(ctx)  # all threads have loaded the epoch
     tl.store(exchange.epochs + group, epoch)
 

@@ -72,6 +72,7 @@ def attend_blocks(ctx, words, flags, slots, room, size, items, scale, q, out, FO
         start = ((tl.cast(sequence, tl.int64) * tokens + here) * FORM.HEADS + head) * D
         places = row[:, None] * (FORM.HEADS * D) + lane[None, :]
         inside = (row < height)[:, None] & (lane < D)[None, :]
+        span = dev.trace_begin(ctx, "tile")
         queries = tl.load(q + start + places, mask=inside, other=0.0)
         queries = tl.where(scale == 0, tl.zeros_like(queries), tl.where(scale < 0, -queries, queries))
         top = tl.full([BM], float("-inf"), tl.float32)
@@ -93,6 +94,7 @@ def attend_blocks(ctx, words, flags, slots, room, size, items, scale, q, out, FO
                 )
         final = arch.rounded(sums / total[:, None], out.dtype.element_ty)
         tl.store(out + start + places, final, mask=inside)
+        dev.trace_end(ctx, span)
 
 
 @jit

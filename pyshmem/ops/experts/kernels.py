@@ -118,7 +118,9 @@ def dispatch(ctx, memory, tokens, room, pitch, division, shape, capacity, strict
     arrived = rows_from((here.slots, here.slot_scales), (epoch & 1) * n * room, hidden, S)
     source, target = (operands.x, operands.scales), (operands.rows, operands.row_scales)
     for part in range(program, parts, programs):
+        span = dev.trace_begin(ctx, "route")
         route(ctx, here, operands, part, tokens, room, parts, each, local, FORM)
+        dev.trace_end(ctx, span)
         tell(ctx, flags + me * pitch + part, epoch * STEPS + 1, n + 1)
     if program < work.pushers:
         mine = rows_from(arrived, me * room, hidden, S)
@@ -126,8 +128,10 @@ def dispatch(ctx, memory, tokens, room, pitch, division, shape, capacity, strict
             ctx, flags + me * pitch, epoch * STEPS + 2, mine, source, operands.indices, tokens, shape, work, FORM
         )
     if program >= first:
+        meet = dev.trace_begin(ctx, "meet")
         for pe in range(n):
             dev.wait_until_all(ctx, flags + pe * pitch, parts, None, dev.CMP_GE, epoch * STEPS + 1)
+        dev.trace_end(ctx, meet)
         _, totals = sum_rows(here.tables, 0, 0, n * parts, local, FORM.PL, FORM.BR)
         if first == 0:  # what tell waits for, the end of the stores, has come while tables were summed
             for part in range(program, parts, programs):
@@ -136,8 +140,10 @@ def dispatch(ctx, memory, tokens, room, pitch, division, shape, capacity, strict
             divide(totals, local, capacity, strict, operands.counts, operands.offsets, memory.faults, FORM.PL)
         for part in range(program - first, parts, programs - first):
             begin, end = part * each, tl.minimum(part * each + each, room)
+            span = dev.trace_begin(ctx, "places")
             assign_all(ctx, here, operands, totals, part, begin, end, room, parts, local, capacity, FORM)
-            spread(source, operands.places + me * room * TOP, target, begin, end, hidden, FORM, FORM.SPREAD)
+            dev.trace_end(ctx, span)
+            spread(ctx, source, operands.places + me * room * TOP, target, begin, end, hidden, FORM, FORM.SPREAD)
             for start in range(begin, end, chunk):
                 step, last = epoch * STEPS + 2 + (start - begin) // chunk, tl.minimum(start + chunk, end)
                 spread_arrivals(
@@ -204,7 +210,9 @@ def combine(
                 begin = part * each + start
                 end = tl.minimum(tl.minimum(start + chunk, each) + part * each, room)
                 mine = slots + tl.cast(me * room, tl.int64) * hidden
+                parcel = dev.trace_begin(ctx, "parcel")
                 send_sums(ctx, mine, results, begin, end, room, hidden, TOP, W, AT_ONCE)
+                dev.trace_end(ctx, parcel)
                 tell(ctx, flags + me * pitch + part, epoch * STEPS + 2 + start // chunk, n)
     if program >= work.first:
         for part in range(program - work.first, parts, tl.num_programs(0) - work.first):
@@ -213,6 +221,7 @@ def combine(
                     flag = flags + (me + i) % n * pitch + part
                     dev.signal_wait_until(ctx, flag, dev.CMP_GE, epoch * STEPS + 2 + start // chunk)
                 end = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
+                span = dev.trace_begin(ctx, "sums")
                 for token in range(part * each + start, end):
                     at = (me * room + token) * TOP
                     own = weighted_sum(rows, places + at, factors + at, hidden, TOP, W, AT_ONCE)
@@ -224,6 +233,7 @@ def combine(
                         total += tl.where(pe == me, own, other)
                     final = arch.rounded(total, element)
                     tl.store(results.out + tl.cast(token, tl.int64) * hidden + lane, final, mask=lane < hidden)
+                dev.trace_end(ctx, span)
     arch.join(ctx)  # all threads have loaded the epoch
     tl.store(exchange.epochs + program, epoch)
 

@@ -68,7 +68,9 @@ def push_parts(ctx, flags, step, mine, source, indices, tokens, shape, work, FOR
     for start in range(0, each, chunk):
         for part in range(tl.program_id(0), work.parts, work.pushers):
             last = tl.minimum(tl.minimum(start + chunk, each) + part * each, tokens)
+            parcel = dev.trace_begin(ctx, "parcel")
             push(ctx, mine, source, indices, part * each + start, last, shape, FORM)
+            dev.trace_end(ctx, parcel)
             if work.first > 0:
                 tell(ctx, flags + part, step + start // chunk, dev.n_pes(ctx))
 
@@ -96,11 +98,12 @@ def push(ctx, mine, source, indices, begin, end, shape, FORM: tl.constexpr):
 
 
 @jit
-def spread(source, places, rows, begin, end, hidden, FORM: tl.constexpr, AT_ONCE: tl.constexpr):
+def spread(ctx, source, places, rows, begin, end, hidden, FORM: tl.constexpr, AT_ONCE: tl.constexpr):
     """Copy rows of ``source`` to each of their places. AT_ONCE: those that are loaded before the first is stored."""
     TOP: tl.constexpr = FORM.TOP
     W: tl.constexpr = FORM.W
     S: tl.constexpr = FORM.S
+    span = dev.trace_begin(ctx, "spread")
     for token in range(begin, end, AT_ONCE):
         values, wanted = (), ()
         for j in tl.static_range(AT_ONCE):
@@ -112,6 +115,7 @@ def spread(source, places, rows, begin, end, hidden, FORM: tl.constexpr, AT_ONCE
             for k in tl.static_range(TOP):
                 place = wanted[j * TOP + k]
                 keep_row(rows, place, values[j], hidden, place >= 0, W, S)
+    dev.trace_end(ctx, span)
 
 
 @jit
@@ -124,7 +128,7 @@ def spread_arrivals(
         pe = (dev.my_pe(ctx) + i) % dev.n_pes(ctx)
         dev.signal_wait_until(ctx, flags + pe * pitch, dev.CMP_GE, step)
         theirs = rows_from(slots, pe * room, hidden, FORM.S)
-        spread(theirs, operands.places + pe * room * FORM.TOP, rows, begin, end, hidden, FORM, AT_ONCE)
+        spread(ctx, theirs, operands.places + pe * room * FORM.TOP, rows, begin, end, hidden, FORM, AT_ONCE)
 
 
 @jit

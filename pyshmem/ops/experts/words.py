@@ -18,6 +18,7 @@ from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.ops.experts.kernels import ANY, STEPS
 from pyshmem.ops.experts.places import keep_divisions, keep_places, known, record_others
 from pyshmem.ops.experts.rows import load_row, rows_from, send_row, spread, spread_arrivals, tell
+from pyshmem.ops.marked_words import begin_store, begin_wait
 
 NOWHERE = tl.constexpr(0x7FFFFFFF)  # behind all rows
 
@@ -68,16 +69,19 @@ def dispatch_words(
     source, target = (operands.x, operands.scales), (operands.rows, operands.row_scales)
     mine = rows_from(arrived, me * room, hidden, S)
     for part in range(program, FORM.PARTS, programs):
-        at = part * FORM.WIDTH + tl.arange(0, FORM.WIDTH)
-        send_lists(ctx, lists, epoch, memory.faults, at, tokens, room, local, operands, TOP)
+        send_lists(ctx, lists, epoch, memory.faults, part * FORM.WIDTH, tokens, room, local, operands, FORM)
     for token in range(program, tokens, programs):
+        parcel = dev.trace_begin(ctx, "parcel")
         push_token(ctx, mine, token, source, operands, shape, FORM)
+        dev.trace_end(ctx, parcel)
     keys = keys_of(ctx, lists, epoch, room * TOP, local, FORM.WIDTH, FORM.PARTS)
+    span = dev.trace_begin(ctx, "places")
     for token in range(program, room, programs):
         place_token(ctx, lists, epoch, keys, token, room, local, capacity, operands, FORM)
+    dev.trace_end(ctx, span)
     arch.join(ctx)  # other threads have written the places
     for token in range(program, tokens, programs):
-        spread(source, places + me * room * TOP, target, token, token + 1, hidden, FORM, 1)
+        spread(ctx, source, places + me * room * TOP, target, token, token + 1, hidden, FORM, 1)
     tell(ctx, flags + me * pitch + program, epoch * STEPS + 2, n)  # the rows have arrived while others were spread
     if program == 0:
         divide_keys(ctx, keys, room * TOP, local, capacity, strict, operands, memory.faults, FORM.PL)
@@ -89,17 +93,20 @@ def dispatch_words(
 
 
 @jit
-def send_lists(ctx, lists, epoch, faults, at, tokens, room, local, operands, TOP: tl.constexpr):
-    """Send entries ``at`` of the experts and weights of this PE's tokens to all PEs: -1 behind the last token."""
-    me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+def send_lists(ctx, lists, epoch, faults, first, tokens, room, local, operands, FORM: tl.constexpr):
+    """Send entries from ``first`` on of the experts and weights of this PE's tokens to all PEs: -1 behind the last token."""
+    TOP: tl.constexpr = FORM.TOP
+    me, n, at = dev.my_pe(ctx), dev.n_pes(ctx), first + tl.arange(0, FORM.WIDTH)
     token, sent = at // TOP, at < room * TOP
     listed = tl.load(operands.indices + at, mask=token < tokens, other=-1)
     given = tl.load(operands.weights + at, mask=token < tokens, other=0.0).to(tl.int32, bitcast=True)
     expert = known(listed, local * n)
     for i in range(1, n + 1):
+        event = begin_store(ctx, lists + me * ctx.piece + first * 8, epoch, (me + i) % n, expert, 2)
         there = transport.piece_on(ctx, lists + me * ctx.piece, (me + i) % n)
         transport.store_words(ctx, there, at, 0, expert, epoch, sent)
         transport.store_words(ctx, there, room * TOP + at, 0, given, epoch, sent)
+        arch.end_event(ctx, event)
     record_others(listed, token, local * n, faults)
 
 
@@ -123,7 +130,9 @@ def push_token(ctx, mine, token, source, operands, shape, FORM: tl.constexpr):
 def keys_of(ctx, lists, epoch, listed, local, WIDTH: tl.constexpr, PARTS: tl.constexpr):
     """Return keys of all rows here, in tuples of blocks: they have the order of the rows. NOWHERE stands for none."""
     lane = tl.arange(0, WIDTH)
+    event = begin_wait(ctx, lists, dev.n_pes(ctx) * ctx.piece, epoch)
     found = arch.await_parts(ctx, "all_gather", lists, lane, listed - 1, epoch, ctx.members, PARTS)
+    arch.end_event(ctx, event)
     keys = ()
     for part in tl.static_range(PARTS):
         for pe in tl.static_range(ctx.members):

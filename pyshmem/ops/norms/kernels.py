@@ -114,20 +114,24 @@ def push_rows(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EARLY
     program, programs = tl.program_id(0), tl.num_programs(0)
     for row in range(program, tokens + programs, programs):
         if row < tokens:
+            parcel = dev.trace_begin(ctx, "parcel")
             values = tl.load(rows.x + tl.cast(row, tl.int64) * hidden + lane, mask=inside)
             there = here + tl.cast(me * room + row, tl.int64) * hidden + lane
             for i in range(1, n):
                 dev.store(ctx, there, values, (me + i) % n, inside)
+            dev.trace_end(ctx, parcel)
         made_row = row - programs  # while this one is on its way: its flag waits for the end of its stores
         if (made_row >= 0) & (made_row < tokens):
             places = tl.cast(made_row, tl.int64) * hidden + lane
             before = tl.load(rows.residual + places, mask=inside, other=0.0)
             for i in range(1, n):
                 dev.signal_wait_until(ctx, flags + (me + i) % n * room + made_row, dev.CMP_GE, epoch)
+            span = dev.trace_begin(ctx, "row")
             own = tl.load(rows.x + places, mask=inside, other=0.0)
             total = row_of_slots(ctx, own, here + places, room, hidden, inside)
             kept, made, scale = normalised(total, before, gains, shape, rows)
             store_row(rows, made_row, places, inside, kept, made, scale)
+            dev.trace_end(ctx, span)
         if row < tokens:
             protocol.tell_peers(ctx, flags + me * room + row, epoch)
     arch.join(ctx)  # all threads have loaded the epoch
@@ -184,6 +188,7 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
         for i in range(1, n):
             dev.signal_wait_until(ctx, flags + (me + i) % n * most + row, dev.CMP_GE, epoch)
         if row < count:
+            span = dev.trace_begin(ctx, "row")
             places = tl.cast(row, tl.int64) * hidden + lane
             before = tl.load(rows.residual + places, mask=inside, other=0.0)
             own = tl.load(rows.x + tl.cast(first, tl.int64) * hidden + places, mask=inside, other=0.0)
@@ -195,6 +200,7 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
                 store_row_on_all(ctx, rows, first + row, everywhere, inside, made, scale)
             else:
                 store_row(rows, row, places, inside, kept, made, scale)
+            dev.trace_end(ctx, span)
         if FAN:
             protocol.tell_peers(ctx, made_flags + me * most + row, epoch)
     if FAN:
@@ -209,11 +215,13 @@ def push_shares(ctx, flags, slots, epochs, shape, rows, BLOCK: tl.constexpr, EAR
 def send_to_owners(ctx, slot, x, row, tokens, hidden, BLOCK: tl.constexpr):
     """Send row ``row`` of each peer's share of x to the ``slot`` on that PE, the next one first."""
     n, lane = dev.n_pes(ctx), tl.arange(0, BLOCK)
+    parcel = dev.trace_begin(ctx, "parcel")
     for i in range(1, n):
         pe = (dev.my_pe(ctx) + i) % n
         if row < share_size(tokens, pe, n):
             source = x + tl.cast(share_start(tokens, pe, n) + row, tl.int64) * hidden + lane
             dev.store(ctx, slot + lane, tl.load(source, mask=lane < hidden), pe, lane < hidden)
+    dev.trace_end(ctx, parcel)
 
 
 @triton.jit
@@ -241,6 +249,7 @@ def pull_rows(
         first, count = first * 0, count * 0 + tokens
     protocol.await_arrivals(ctx, words, epoch)
     for row in tl.range(first + tl.program_id(0), first + count, tl.num_programs(0), num_stages=STAGES):
+        span = dev.trace_begin(ctx, "row")
         places = tl.cast(row, tl.int64) * hidden + lane
         held = tl.cast(row - first, tl.int64) * hidden + lane if SHARED else places
         before = tl.load(rows.residual + held, mask=inside, other=0.0)
@@ -251,6 +260,7 @@ def pull_rows(
             tl.store(rows.sums + held, kept, mask=inside)
         else:
             store_row(rows, row - first if SHARED else row, held, inside, kept, made, scale)
+        dev.trace_end(ctx, span)
     protocol.leave(ctx, words, epoch, tl.num_programs(0), True)
 
 

@@ -11,6 +11,7 @@ from pyshmem.device.arch import decoded, jit
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.collectives.packing import both, element_in, shared_by
 from pyshmem.ops.float8 import CODES, coded, factor_of
+from pyshmem.ops.marked_words import begin_store, begin_wait
 
 
 @triton.jit
@@ -43,7 +44,9 @@ def send_words(
         gains = load_gains(rows.weight + lane, hidden - lane, element, PARTS // CUT, WIDTH)
         first = here + row * dev.n_pes(ctx) * ctx.piece
         words = await_rows(ctx, first, epoch, own, tl.cdiv(hidden, shared_by(2, element)) - 1, PARTS, WIDTH)
+        span = dev.trace_begin(ctx, "row")
         finish_row(ctx, words, before, gains, shape, rows, row, segment, PARTS, WIDTH, CUT)
+        dev.trace_end(ctx, span)
     arch.join(ctx)
     tl.store(epochs + tl.program_id(0), epoch)
 
@@ -85,11 +88,14 @@ def send_segment(ctx, mine, epoch, row, hidden, first_lane, PARTS: tl.constexpr,
     pe = dev.my_pe(ctx)
     for step in tl.static_range(1 if ctx.members == 2 else ctx.members):
         pe = tl.where(pe + 1 == dev.n_pes(ctx), 0, pe + 1)
+        to = tl.where(dev.n_pes(ctx) > step, pe, -1)
+        event = begin_store(ctx, mine + first_lane * 8, epoch, to, words[0], tl.where(to < 0, 0, PARTS))
         there = transport.piece_on(ctx, mine, pe)
         for part in tl.static_range(PARTS):
             lanes = first_lane + part * WIDTH + tl.arange(0, WIDTH)
             used = (lanes * shared < hidden) & (dev.n_pes(ctx) > step)
             transport.store_words(ctx, there, lanes, 0, words[part], epoch, used)
+        arch.end_event(ctx, event)
 
 
 @jit
@@ -100,14 +106,20 @@ def await_rows(ctx, first, epoch, own, most, PARTS: tl.constexpr, WIDTH: tl.cons
     """
     lane, me = tl.arange(0, WIDTH), dev.my_pe(ctx)
     if ctx.members == 2:
-        others = arch.await_parts(ctx, "all_reduce", first + (1 - me) * ctx.piece, lane, most, epoch, 1, PARTS)
+        theirs = first + (1 - me) * ctx.piece
+        event = begin_wait(ctx, theirs, ctx.piece, epoch)
+        others = arch.await_parts(ctx, "all_reduce", theirs, lane, most, epoch, 1, PARTS)
+        arch.end_event(ctx, event)
         found = ()
         for part in tl.static_range(PARTS):
             one, two = own[part], others[part][0]
             found = found + ((tl.where(me == 0, one, two), tl.where(me == 0, two, one)),)
         return found
     else:
-        return arch.await_parts(ctx, "all_reduce", first, lane, most, epoch, ctx.members, PARTS)
+        event = begin_wait(ctx, first, dev.n_pes(ctx) * ctx.piece, epoch)
+        found = arch.await_parts(ctx, "all_reduce", first, lane, most, epoch, ctx.members, PARTS)
+        arch.end_event(ctx, event)
+        return found
 
 
 @jit

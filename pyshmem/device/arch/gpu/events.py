@@ -115,11 +115,11 @@ def begin(ctx, code: tl.constexpr, kind: tl.constexpr, to, nbytes, place, value,
 
 @triton.jit
 def to_world(ctx, pe):
-    """Return the number in the world of a PE of the team; -1 for None and for a block of them."""
+    """Return the number in the world of a PE of the team; -1 for None, for a number below 0 and for a block of them."""
     if pe is None or not is_scalar(pe):
         return -1
     else:
-        return decoded(ctx.start) + pe * decoded(ctx.step)
+        return tl.where(pe < 0, -1, decoded(ctx.start) + pe * decoded(ctx.step))
 
 
 @triton.jit

@@ -105,7 +105,7 @@ def _offset(word: Any) -> int:
 def _begin(ctx: Any, name: str, kind: int, pe: Any = None, data: Any = None, nelems: Any = 1,
            place: int = 0, value: Any = 0, before: int = 0) -> int:  # fmt: skip
     to, flags = -1, kind >> 8 & ~_ON_GPU
-    if pe is not None and array(pe).size == 1:
+    if pe is not None and array(pe).size == 1 and number(pe) >= 0:
         to = int(decoded(number(ctx.start)) + number(pe) * decoded(number(ctx.step)))
         flags |= _FAR if to in cpu.far_deltas else 0
     nbytes = 0 if data is None else int(number(nelems)) * size_of(data)
