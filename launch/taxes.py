@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from pyshmem.timelines import merging
+from pyshmem.timelines.programs import by_programs
 from pyshmem.timelines.replay import Timeline, savings
 from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links, read
 
@@ -50,6 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     console = Console(width=None if sys.stdout.isatty() else 120)
     _print_parts(console, Table, taxes, saved, shown)
+    _print_programs(console, Table, calls)
     _print_links(console, Table, calls, max(taxes.whole.values(), default=0.0))
     for line in [*_slowest(taxes), *notes]:
         console.print(line, highlight=False)
@@ -73,6 +75,24 @@ def _print_parts(console: Any, table: Any, taxes: Taxes, saved: dict[str, float]
         )
 
 
+def _print_programs(console: Any, table: Any, calls: list[Call]) -> None:
+    every = by_programs(calls)
+    whole = {pe: sum(done.time for done in own.values()) for pe, own in every.items()}
+    rows = []
+    for name in {name for own in every.values() for name in own}:
+        pe = max(every, key=lambda each: every[each][name].time if name in every[each] else -1.0)
+        done = every[pe][name]
+        share = f"{100 * done.time / whole[pe]:.0f}%" if whole[pe] else "-"
+        each = f"{done.time / done.times:.2f}" if done.times else "-"
+        rows.append(
+            (done.time, [name, str(pe), str(done.times), f"{done.time / 1e3:.2f}", share, each, _longest(done.waited)])
+        )
+    if rows:
+        titles = ["mark or device call", "PE", "times", "ms in it", "of all", "us each", "waited for most"]
+        title = "In the programs of kernels, by marks and device calls, on the PE that was in it longest"
+        console.print(_table(table, title, titles, [row for _, row in sorted(rows, key=lambda row: -row[0])]))
+
+
 def _print_links(console: Any, table: Any, calls: list[Call], whole: float) -> None:
     if pairs := links(calls):
         titles = ["from", "to", "calls", "MB", "ms busy", "of the whole", "GB/s busy"]
@@ -92,7 +112,8 @@ def _drawing(module: str) -> Callable[..., None]:
 def _table(table: Any, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
     made = table(title=title, title_justify="left")
     for each in titles:
-        made.add_column(each, justify="left" if each == "kernel or operator" else "right")
+        named = each in ("kernel or operator", "mark or device call")
+        made.add_column(each, justify="left" if named else "right", overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made
@@ -104,10 +125,13 @@ def _shares(parts: dict[str, float], shown: Iterable[str]) -> list[str]:
 
 
 def _cells(taxes: Taxes, pe: int, shown: Iterable[str]) -> list[str]:
-    whole, waited = taxes.whole[pe], taxes.waited[pe]
+    return [f"{taxes.whole[pe] / 1e3:.2f}", *_shares(taxes.parts[pe], shown), _longest(taxes.waited[pe])]
+
+
+def _longest(waited: dict[int, float]) -> str:
+    """The PE that was waited for most, and how long."""
     most = max(waited, key=lambda who: waited[who], default=None)
-    who = "-" if most is None else f"PE {most}: {waited[most] / 1e3:.2f}"
-    return [f"{whole / 1e3:.2f}", *_shares(taxes.parts[pe], shown), who]
+    return "-" if most is None else f"PE {most}: {waited[most] / 1e3:.2f}"
 
 
 def _owners(taxes: Taxes, shown: Sequence[str]) -> Iterable[list[str]]:

@@ -14,7 +14,8 @@ from pyshmem.timelines.events import COPIES, KERNELS, MULTIPROCESSORS, PROXY, SE
 
 OF_GPU = 1 << 24  # tracks of multiprocessors are numbered from here on, those of threads below
 _LANES = 64  # of a multiprocessor
-_FIRST = {COPIES: 1 << 26, PROXY: 1 << 27, SERVICE: 1 << 28}  # the numbers of further tracks
+COPIES_FROM = 1 << 26  # and those of copies from here on
+_FIRST = {COPIES: COPIES_FROM, PROXY: 1 << 27, SERVICE: 1 << 28}  # the numbers of further tracks
 _TEXTS = [("service for PE {}", _FIRST[SERVICE], "service"), ("proxy of kernels", _FIRST[PROXY], "proxy"),
           ("copies on stream {}", _FIRST[COPIES], "copies"), ("multiprocessor {}", OF_GPU, "kernels")]  # fmt: skip
 

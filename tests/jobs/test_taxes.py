@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from pyshmem.launch import taxes as command
 from pyshmem.timelines import taxes
+from pyshmem.timelines.programs import by_programs
+from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU
 
 
 def row(pe, begin, end, name, kind, track=0, **details):
@@ -138,3 +140,20 @@ def test_the_picture_of_savings_has_a_bar_for_each_pe_and_the_time_without_each_
     assert all(f">PE {pe}<" in texts for pe in range(3))
     assert ">without computing<" in texts and "0.021 ms, 97% saved<" in texts  # of 710 us
     assert ">without meetings<" in texts and "between kernels" not in texts
+
+
+def test_programs_of_kernels_are_in_their_innermost_mark_or_call_and_name_whom_they_waited_for(tmp_path, capsys):
+    interpreted = [row(0, 0, 100, "gemm", "kernel", 1), row(0, 10, 90, "program", "program", 1),
+                   row(0, 20, 60, "tile", "span", 1), row(0, 30, 40, "dev.store", "put", 1)]  # fmt: skip
+    compiled = [row(1, 0, 50, "tile", "span", OF_GPU), row(1, 50, 80, "dev.wait_until", "wait", OF_GPU, ended_by=0),
+                row(1, 0, 20, "tile", "span", OF_GPU + 4), row(1, 0, 9, "copy", "copy", COPIES_FROM)]  # fmt: skip
+    path = tmp_path / "out.json"
+    path.write_text(json.dumps({"metadata": METADATA, "traceEvents": interpreted + compiled}))
+    assert by_programs(taxes.read(path)[0]) == {
+        0: {"outside of both": (1, 40, {}), "tile": (1, 30, {}), "dev.store": (1, 10, {})},
+        1: {"tile": (2, 70, {}), "dev.wait_until": (1, 30, {0: 30})},
+    }
+    assert command.main([str(path)]) == 0
+    lines = [[each.strip() for each in line.strip("│").split("│")] for line in capsys.readouterr().out.splitlines()]
+    assert ["tile", "1", "2", "0.07", "70%", "35.00", "-"] in lines
+    assert ["dev.wait_until", "1", "1", "0.03", "30%", "30.00", "PE 0: 0.03"] in lines

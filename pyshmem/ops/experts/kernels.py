@@ -118,9 +118,7 @@ def dispatch(ctx, memory, tokens, room, pitch, division, shape, capacity, strict
     arrived = rows_from((here.slots, here.slot_scales), (epoch & 1) * n * room, hidden, S)
     source, target = (operands.x, operands.scales), (operands.rows, operands.row_scales)
     for part in range(program, parts, programs):
-        span = dev.trace_begin(ctx, "route")
         route(ctx, here, operands, part, tokens, room, parts, each, local, FORM)
-        dev.trace_end(ctx, span)
         tell(ctx, flags + me * pitch + part, epoch * STEPS + 1, n + 1)
     if program < work.pushers:
         mine = rows_from(arrived, me * room, hidden, S)
@@ -140,9 +138,7 @@ def dispatch(ctx, memory, tokens, room, pitch, division, shape, capacity, strict
             divide(totals, local, capacity, strict, operands.counts, operands.offsets, memory.faults, FORM.PL)
         for part in range(program - first, parts, programs - first):
             begin, end = part * each, tl.minimum(part * each + each, room)
-            span = dev.trace_begin(ctx, "places")
             assign_all(ctx, here, operands, totals, part, begin, end, room, parts, local, capacity, FORM)
-            dev.trace_end(ctx, span)
             spread(ctx, source, operands.places + me * room * TOP, target, begin, end, hidden, FORM, FORM.SPREAD)
             for start in range(begin, end, chunk):
                 step, last = epoch * STEPS + 2 + (start - begin) // chunk, tl.minimum(start + chunk, end)

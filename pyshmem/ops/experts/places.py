@@ -20,6 +20,7 @@ def route(ctx, memory, operands, part, tokens, room, parts, each, local, FORM: t
     PN: tl.constexpr = FORM.PN
     BT: tl.constexpr = FORM.BT
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
+    span = dev.trace_begin(ctx, "route")
     table, mine = memory.tables + (me * parts + part) * local, me * room * TOP
     begin, end = part * each, tl.minimum(part * each + each, room)
     lane, number = tl.arange(0, PT), tl.arange(0, PN)
@@ -43,6 +44,7 @@ def route(ctx, memory, operands, part, tokens, room, parts, each, local, FORM: t
             tl.store(operands.hits + token * n + pe, tl.max(there.to(tl.int32), axis=1), mask=token < end)
     owner = tl.minimum(number // local, n - 1)
     dev.store(ctx, table + number % local, rows, owner, number < local * n)
+    dev.trace_end(ctx, span)
 
 
 @jit
@@ -97,6 +99,7 @@ def keep_divisions(begins, ends, every, local, capacity, strict, counts, offsets
 @jit
 def assign_all(ctx, memory, operands, totals, part, begin, end, room, parts, local, capacity, FORM: tl.constexpr):
     """Give the rows of a part of each PE their places: behind those of experts, PEs and parts before."""
+    span = dev.trace_begin(ctx, "places")
     before = tl.cumsum(totals, axis=0) - totals
     for pe in range(dev.n_pes(ctx)):
         early, every = sum_rows(
@@ -108,6 +111,7 @@ def assign_all(ctx, memory, operands, totals, part, begin, end, room, parts, loc
             begin, end, capacity, FORM,
         )  # fmt: skip
         before += every
+    dev.trace_end(ctx, span)
     arch.join(ctx)  # other threads read the places
 
 
