@@ -192,15 +192,12 @@ def _run(
 
 def _traced(path: Path) -> str:
     """What has become of a timeline. PEs that were killed have left their parts of it."""
-    try:
-        merging.finish(path, whole=False)
-    except OSError as error:
-        return f"{path}: {error.strerror}; {merging.parts_of(path)} has its parts"
-    if merging.parts_of(path).is_dir():
-        return f"{path}: found no space for all of it; {merging.parts_of(path)} has its parts"
+    lacks = (
+        [] if path.is_file() else merging.finish(path, whole=False)
+    )  # otherwise the PEs have written it, and said so
     if not path.is_file():
-        return "wrote nothing: no PE has called shmem.init"
-    return f"wrote {os.path.relpath(path)}: open it in https://ui.perfetto.dev"
+        return "\n".join(lacks) or "wrote nothing: no PE has called shmem.init"
+    return "\n".join([*lacks, f"wrote {os.path.relpath(path)}: open it in https://ui.perfetto.dev"])
 
 
 def _asked(options: argparse.Namespace) -> dict[str, str]:

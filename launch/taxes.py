@@ -38,7 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     try:
         if not path.exists():
-            merging.finish(path, whole=False)  # of a job that was killed, started by mpiexec
+            for line in merging.finish(path, whole=False):  # of a job that was killed, started by mpiexec
+                print(f"pyshmem taxes: {line}", file=sys.stderr)
         calls, arrows, notes = read(path)
         taxes, saved = divided(calls), savings(Timeline(calls, arrows))
         shown = [part for part in PARTS if any(parts[part] for parts in taxes.parts.values())]

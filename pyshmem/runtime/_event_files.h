@@ -39,6 +39,8 @@ enum { EVENTS_HEAD = 4096, EVENTS_GROWTH = 1 << 14 };
 
 typedef struct {
     uint64_t taken, room; /* events that were asked for, and that there is space for */
+    uint64_t error;       /* the errno for which there is no more space; 0: there are `most` */
+    uint64_t closed;
 } events_head_t;
 
 typedef struct {
@@ -57,12 +59,12 @@ static uint32_t this_thread(void) {
 static int more_room(event_file_t *f) {
     uint64_t room = f->head->room, more = f->most - room;
     if (more > EVENTS_GROWTH) more = EVENTS_GROWTH;
-    if (f->full || !more ||
-        posix_fallocate(f->descriptor, (off_t)(EVENTS_HEAD + room * sizeof(event_t)),
-                        (off_t)(more * sizeof(event_t)))) {
-        f->full = 1;
-        return 0;
-    }
+    if (f->full) return 0;
+    if (more)
+        f->head->error = (uint64_t)posix_fallocate(f->descriptor, (off_t)(EVENTS_HEAD + room * sizeof(event_t)),
+                                                   (off_t)(more * sizeof(event_t)));
+    f->full = !more || f->head->error;
+    if (f->full) return 0;
     f->head->room = room + more;
 #ifdef MADV_POPULATE_WRITE /* so that no event waits for a page; an older kernel refuses it */
     uintptr_t first = (uintptr_t)&f->events[room] & ~(uintptr_t)4095;
@@ -98,9 +100,13 @@ static int open_event_file(event_file_t *f, const char *path, uint64_t most) {
     return 0;
 }
 
+/* Closes the file, and gives back the space that no event has taken: the timeline may need it. */
 static void close_event_file(event_file_t *f) {
     if (!f->head) return;
+    uint64_t used = f->head->taken < f->head->room ? f->head->taken : f->head->room;
+    f->head->closed = 1;
     munmap(f->head, EVENTS_HEAD + f->most * sizeof(event_t));
+    if (ftruncate(f->descriptor, (off_t)(EVENTS_HEAD + used * sizeof(event_t)))) errno = 0; /* it stays as it is */
     close(f->descriptor);
     f->head = NULL;
 }

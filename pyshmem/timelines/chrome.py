@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ from pyshmem.timelines.tracks import named, placed
 from pyshmem.version import __version__
 
 _DIVIDED = 100_000  # events up to which the file says where the time went, which takes as long as writing it
-_BATCH = 512  # events that are written at once, and that a full disk costs
+_BATCH = 64  # events that are written at once, and that a full disk costs
 _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "put"), ("p", "put"), ("ibput", "put"),
           ("iput", "put"), ("get", "get"), ("g", "get"), ("iget", "get"), ("ibget", "get"), ("atomic", "atomic"),
           ("signal", "put"), ("fence", "order"), ("quiet", "order"), ("pe_quiet", "order"), ("set_lock", "wait"),
@@ -60,8 +59,8 @@ def kind(event: Event) -> str:
     return next((found for start, found in _KINDS if words == start or words.startswith(start + "_")), "call")
 
 
-def write(path: Path, parts: Sequence[Part]) -> bool:
-    """Write the events of ``parts`` to ``path``. Return False if there was space for the first ones only."""
+def write(path: Path, parts: Sequence[Part]) -> str:
+    """Write the events of ``parts`` to ``path``. Return why it has the first ones only, or nothing; "" if it has all."""
     every = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -each.ended))
     start = every[0].begin if every else 0
     slack = max((part.error or 0 for part in parts), default=0)
@@ -83,12 +82,12 @@ def write(path: Path, parts: Sequence[Part]) -> bool:
         out.rows(slices())
         out.rows(_arrows(pairs, tracks, start, ends))
         out.rows(_requests(every, tracks, start, len(pairs) + 1))
-        whole = out.close()
+        missing = out.close()
     if out.has_begun:
         temporary.replace(path)
-    else:
-        temporary.unlink()
-    return whole
+        return missing and f"{missing}: it has the first events"
+    temporary.unlink()
+    return f"{missing}: it has none"
 
 
 class _Out:
@@ -98,14 +97,17 @@ class _Out:
 
     def __init__(self, file: Any, head: bytes) -> None:
         self._file = file
+        self._error = ""
         self.has_begun = self._put(head + b" " * len(self.END) + b"\n")
         self._full = not self.has_begun
         self._ends = [len(head)]  # of batches; the space after the head is for END
 
     def _put(self, data: bytes) -> bool:
-        with suppress(OSError):
+        try:
             while data:
                 data = data[self._file.write(data) :]
+        except OSError as error:
+            self._error = self._error or error.strerror or ""
         return not data
 
     def rows(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -117,15 +119,15 @@ class _Out:
             if not self._full:
                 self._ends.append(self._file.tell())
 
-    def close(self) -> bool:
-        """End the file. Return whether all of it is there."""
+    def close(self) -> str:
+        """End the file. Return why not all of it is there, or ""."""
         if not self._full and self._put(b'{"name": "end", "ph": "M", "pid": 0}\n]}\n'):
-            return True
+            return ""
         if self.has_begun:
             self._file.seek(self._ends[-2:][0])
             self._put(self.END)
             self._file.truncate()
-        return False
+        return self._error
 
 
 def _metadata(parts: Sequence[Part], every: Sequence[Event]) -> dict[str, Any]:
@@ -136,6 +138,7 @@ def _metadata(parts: Sequence[Part], every: Sequence[Event]) -> dict[str, Any]:
         "pes": n_pes,
         "events": len(every),
         "lost_events": {str(part.pe): part.lost for part in parts if part.lost},
+        "lost_because": {str(part.pe): part.because for part in parts if part.lost},
         "unfinished_pes": sorted(part.pe for part in parts if not part.ended),
         "missing_pes": [pe for pe in range(n_pes) if pe not in known],
         "hosts": {str(part.pe): part.host for part in parts},

@@ -6,6 +6,7 @@ Imports no torch, because pyshmemrun reads them too.
 from __future__ import annotations
 
 import json
+import os
 import re
 import struct
 from collections.abc import Iterator
@@ -20,7 +21,7 @@ COPIES, PROXY, SERVICE = 0xFFFD, 0xFFFE, 0xFFFF  # tracks, too
 # what a request does, by the numbers of _links.h
 REQUESTS = "none", "put", "get", "iput", "iget", "atomic", "atomic_fetch", "barrier", "flush"
 LAST = 1 << 62  # after all times
-_HEAD = struct.Struct("<2Q")
+_HEAD = struct.Struct("<4Q")  # events_head_t of _event_files.h
 EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
 _FIRST = 4096
 
@@ -69,19 +70,30 @@ class Event(NamedTuple):
         return self.end or LAST
 
 
+def limited(most: int) -> str:
+    """Why events beyond so many were lost."""
+    return f"PYSHMEM_TRACE_EVENTS is {most}"
+
+
 class _File:
     """Events as _event_files.h writes them; none if there is no file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._taken, self._room = 0, 0
+        self._taken, self._room, self._error, self.closed = 0, 0, 0, 0
         if path.is_file() and path.stat().st_size >= _FIRST:
             with path.open("rb") as file:
-                self._taken, self._room = _HEAD.unpack(file.read(_HEAD.size))
+                self._taken, self._room, self._error, self.closed = _HEAD.unpack(file.read(_HEAD.size))
 
     @property
     def lost(self) -> int:
         return max(0, self._taken - self._room)
+
+    @property
+    def because(self) -> list[str]:
+        """Why events were lost, if any were."""
+        reason = f"{self._path.name}: {os.strerror(self._error)}" if self._error else limited(self._room)
+        return [reason] if self.lost else []
 
     def rows(self) -> bytes:
         if not self._taken:
@@ -100,6 +112,7 @@ class Part:
         self.pe, self.n_pes, self.host, self.pid, self.ended = -1, 0, "?", 0, False
         self.lost_in_kernels = 0
         self.gpu_errors: list[int | None] = []
+        self._because_in_kernels: list[str] = []
         for line in notes.read_text().splitlines():
             try:
                 note: dict[str, Any] = json.loads(line)
@@ -113,15 +126,23 @@ class Part:
             if "clock" in note:
                 self.clocks.append(tuple(note["clock"]))
             if "kernels" in note:
-                lost, error = note["kernels"]
+                lost, error, because = note["kernels"]
                 self.lost_in_kernels += lost
                 self.gpu_errors.append(error)
+                self._because_in_kernels += because
         self._calls, self._requests = _File(notes.with_suffix(".events")), _File(notes.with_suffix(".requests"))
         self._gpu = notes.with_suffix(".kernels")
+        self.ended |= bool(self._calls.closed)  # also where the notes had no space
 
     @property
     def lost(self) -> int:
         return self._calls.lost + self._requests.lost + self.lost_in_kernels
+
+    @property
+    def because(self) -> list[str]:
+        """Why events were lost: the file and its error, or the limit."""
+        found = [*self._calls.because, *self._requests.because, *self._because_in_kernels]
+        return list(dict.fromkeys(found))
 
     def __iter__(self) -> Iterator[Event]:
         """The events by their beginnings, on PE 0's clock."""

@@ -15,8 +15,8 @@ def parts_of(path: Path) -> Path:
     return path.with_name(path.name + SUFFIX)
 
 
-def finish(path: Path, whole: bool = True) -> bool:
-    """Write ``path`` if every PE has ended, and remove the parts. Return whether it was written.
+def finish(path: Path, whole: bool = True) -> list[str]:
+    """Write ``path`` if every PE has ended, and remove the parts. Return what it lacks, a line for each reason.
 
     whole: False writes what there is. If the disk is full, the file is cut after an event, and the parts stay.
     """
@@ -27,15 +27,22 @@ def finish(path: Path, whole: bool = True) -> bool:
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
-        return False  # another PE has written it
+        return []  # another PE has written it
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         parts = [Part(each) for each in sorted(folder.glob("pe-*.notes"))]
         ended = sum(each.ended for each in parts)
         if not parts or (whole and ended < parts[0].n_pes):
-            return False
-        if write(path, parts):
-            shutil.rmtree(folder, ignore_errors=True)
-        return True
+            return []
+        found = [f"{path}: PE {each.pe} has lost its last {each.lost} events: {', '.join(each.because)}"
+                 for each in parts if each.lost]  # fmt: skip
+        try:
+            missing = write(path, parts)
+        except OSError as error:
+            missing = f"{error.strerror}: it has none"
+        if missing:
+            return [*found, f"{path}: {missing}; all are in {folder}"]
+        shutil.rmtree(folder, ignore_errors=True)
+        return found
     finally:
         os.close(lock)

@@ -6,6 +6,7 @@ import atexit
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -22,10 +23,14 @@ from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 from pyshmem.timelines import calls
 from pyshmem.timelines.clocks import compared
+from pyshmem.timelines.events import limited
 from pyshmem.timelines.merging import finish, parts_of
 
 if TYPE_CHECKING:
     from pyshmem.timelines.rings import Rings
+
+
+_NOTES = 1 << 16  # bytes of a file of notes, which have space when the disk is full
 
 
 class Recorder:
@@ -53,8 +58,9 @@ class Recorder:
         if self._notes >= 0:
             try:
                 os.write(self._notes, json.dumps(note).encode() + b"\n")
-            except OSError:
-                self._notes = -1  # the disk is full: what comes now has no name
+            except OSError:  # the disk is full: what comes now has no name
+                os.close(self._notes)
+                self._notes = -1
 
     def start(self, path: Path) -> None:
         """Record into ``path`` from now on. Collective over all PEs."""
@@ -68,6 +74,7 @@ class Recorder:
         try:
             folder.mkdir(exist_ok=True)
             self._notes = os.open(own.with_suffix(".notes"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.posix_fallocate(self._notes, 0, _NOTES)
             calls, requests = (str(own.with_suffix(each)) for each in (".events", ".requests"))
             _native.open_events(calls, requests, read("PYSHMEM_TRACE_EVENTS"), views)
         except OSError as error:
@@ -105,12 +112,9 @@ class Recorder:
         assert self.path is not None
         found = rings.drain(self.number)
         if found is not None:
-            try:
-                with (parts_of(self.path) / f"pe-{job.my_pe}.kernels").open("ab") as file:
-                    file.write(found.data)
-            except OSError:  # the disk is full
-                found = found._replace(lost=found.lost + len(found.data) // EVENT_BYTES)
-            self._note(kernels=(found.lost, found.error))
+            because = [limited(read("PYSHMEM_TRACE_EVENTS"))] if found.lost else []
+            lost, error = appended(parts_of(self.path) / f"pe-{job.my_pe}.kernels", found.data)
+            self._note(kernels=(found.lost + lost, found.error, because + error))
 
     def stop(self) -> None:
         """Record no more. The last PE that comes here writes the timeline."""
@@ -123,9 +127,27 @@ class Recorder:
             _native.close_events()
             self._note(end=time.monotonic_ns())
             if self._notes >= 0:
+                os.ftruncate(self._notes, os.lseek(self._notes, 0, os.SEEK_CUR))
                 os.close(self._notes)
             self._notes = -1
-            finish(path)
+            for line in finish(path):
+                print(f"pyshmem: trace: {line}", file=sys.stderr, flush=True)
+
+
+def appended(path: Path, data: bytes) -> tuple[int, list[str]]:
+    """Append events to a file, as many as there is space for. Return how many were lost, and why."""
+    left = memoryview(data)
+    try:
+        with path.open("ab", buffering=0) as file:
+            first = file.tell()
+            try:
+                while left:
+                    left = left[file.write(left) :]
+            finally:
+                file.truncate(first + (len(data) - len(left)) // EVENT_BYTES * EVENT_BYTES)
+    except OSError as error:
+        return -(-len(left) // EVENT_BYTES), [f"{path.name}: {error.strerror}"]
+    return 0, []
 
 
 recorder = Recorder()

@@ -87,7 +87,7 @@ def call_of(row: dict[str, Any]) -> Call:
 
 def _notes(metadata: dict[str, Any]) -> Iterator[str]:
     for pe, lost in metadata["lost_events"].items():
-        yield f"PE {pe} has lost its last {lost} events"
+        yield f"PE {pe} has lost its last {lost} events: {', '.join(metadata['lost_because'][pe])}"
     if metadata["unfinished_pes"]:
         yield f"PEs that have not ended: {metadata['unfinished_pes']}"
     if metadata["missing_pes"]:

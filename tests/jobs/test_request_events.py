@@ -30,7 +30,7 @@ class Recording:
     def slices(self):
         """In order."""
         _native.close_events()
-        assert merging.finish(self._path)
+        merging.finish(self._path)
         self.metadata = json.loads(self._path.read_text())["metadata"]
         rows = checked(self._path)
         self.pairs = joined(self._path, rows)

@@ -214,7 +214,7 @@ def test_spans_of_hosts_with_other_clocks_are_where_they_were_within_the_error(t
         rows = [struct.pack("<2q2Q2qi2I2BH", here(begin), end and here(end), 0, 0, 0, 0, -1, name, 7, 0, 0, 0)
                 for begin, end, name in spans]  # fmt: skip
         (folder / f"pe-{pe}.events").write_bytes(struct.pack("<2Q", 3, 64).ljust(4096, b"\0") + b"".join(rows))
-    assert merging.finish(tmp_path / "out.json")
+    merging.finish(tmp_path / "out.json")
     metadata, calls, _ = read(tmp_path / "out.json")
     assert metadata["clock_error_us"] == {"0": 0, "1": 40}
     first = min(call["ts"] for call in calls)
@@ -244,14 +244,15 @@ def test_events_of_a_gpu_have_the_hosts_times_their_names_and_a_track_on_which_n
     assert data["begin"].tolist() == [1100, 2120, 2630, 9260] and data["end"].tolist() == [9260, 3140, 4160, 9770]
     folder = tmp_path / "out.json.parts"
     folder.mkdir()
-    notes = [{"pe": 0, "n_pes": 1, "host": "h", "pid": 7, "clock": (0, 0, 0)}, {"kernels": (2, 7)}, {"end": 1},
+    notes = [{"pe": 0, "n_pes": 1, "host": "h", "pid": 7, "clock": (0, 0, 0)}, {"kernels": (2, 7, ["pe-0.kernels: full"])}, {"end": 1},
              *({"name": (number, name)} for name, number in names.items())]  # fmt: skip
     (folder / "pe-0.notes").write_text("".join(json.dumps(note) + "\n" for note in notes))
     (folder / "pe-0.events").write_bytes(struct.pack("<2Q", 0, 64).ljust(4096, b"\0"))
     (folder / "pe-0.kernels").write_bytes(data.tobytes())
-    assert merging.finish(tmp_path / "out.json")
+    merging.finish(tmp_path / "out.json")
     metadata, calls, _ = read(tmp_path / "out.json")
     assert metadata["lost_events"] == {"0": 2} and metadata["clock_error_us"] == {"0": 0.007}
+    assert metadata["lost_because"] == {"0": ["pe-0.kernels: full"]}
     assert [(call["name"], call["cat"], call["args"]["program"]) for call in calls] == [
         ("a tile", "span", "1"), ("dev.put", "put", "1"), ("dev.fence", "order", "2"), ("dev.put", "put", "2")]  # fmt: skip
     tile, put, fence, later = (call["tid"] for call in calls)
@@ -314,48 +315,6 @@ def test_a_job_in_which_a_pe_is_killed_leaves_a_file_with_all_that_was_recorded(
     assert (c_name["cat"], c_name["args"]) == ("put", {"pe": 0, "route": "near"})
     assert [call["pid"] for call in calls if call["args"].get("unfinished")] == [0]
     assert not (tmp_path / "out.json.parts").exists()
-
-
-FULL = """
-import os, resource
-import torch
-import pyshmem as shmem
-shmem.init()
-x = shmem.zeros(8)
-for path in "out.txt", "none/out.json":
-    try:
-        with shmem.trace(path):
-            pass
-    except shmem.ArgumentError as error:
-        print(error)
-with shmem.trace("few.json"):
-    for _ in range(120):
-        shmem.put(x, x, 0)
-    try:
-        shmem.trace("two.json")
-    except shmem.ArgumentError as error:
-        print(error)
-os.environ["PYSHMEM_TRACE_EVENTS"] = "40000"
-resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20 | 4096, resource.RLIM_INFINITY))
-with shmem.trace("cut.json"):
-    for _ in range(20000):
-        shmem.put(x, x, 0)
-"""
-
-
-def test_events_without_space_are_counted_and_a_full_disk_leaves_a_file_that_opens(tmp_path):
-    status, out, err = python(FULL, tmp_path=tmp_path, environment={"PYSHMEM_TRACE_EVENTS": "100"})
-    assert status == 0, err
-    name, folder, second = out.splitlines()
-    assert name == "trace: PE 0: path: got 'out.txt'; wants a name that ends with .json"
-    assert folder.startswith("trace: PE 0: path: got ") and "none/out.json" in folder and "No such file" in folder
-    assert second.endswith("few.json is recorded; wants one timeline at a time")
-    metadata, calls, _ = read(tmp_path / "few.json")
-    assert len(calls) == 100 and metadata["lost_events"] == {"0": 20}
-    metadata, calls, _ = read(tmp_path / "cut.json")
-    assert metadata["lost_events"] == {"0": 20000 - (1 << 14)}
-    assert 1000 < len(calls) < 1 << 14 and "no space" in (tmp_path / "cut.json").read_text()
-    assert (tmp_path / "cut.json.parts").is_dir()
 
 
 def event(pe, begin, end, op, value, before=0, to=-1):
