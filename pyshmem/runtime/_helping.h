@@ -8,9 +8,8 @@
 #include "_service.h"
 
 /* AWAY_NS: between two looks of a thread that has lost its core. SHY_NS: how long calls sleep after that; twice as
- * long, up to MOST_SHY_NS, if the core is lost again within as much time as they have slept. NAP_NS: the longest sleep,
- * as nothing wakes it for what near PEs store. */
-enum { AWAY_NS = 200000, SHY_NS = 20000000, MOST_SHY_NS = 640000000, NAP_NS = 200000 };
+ * long, up to MOST_SHY_NS, if the core is lost again within as much time as they have slept. */
+enum { AWAY_NS = 200000, SHY_NS = 20000000, MOST_SHY_NS = 640000000 };
 
 static _Thread_local int64_t helping; /* when this thread has last looked, or 0 */
 
@@ -37,6 +36,19 @@ static void lose_core(service_t *s, int64_t now) {
     __atomic_store_n(&s->shy_until, now + s->shy_for, __ATOMIC_RELAXED);
 }
 
+/* Whether calls that wait sleep, because one has lost its core. */
+static int is_shy(void) {
+    service_t *s = far->service;
+    return s && now_ns() < __atomic_load_n(&s->shy_until, __ATOMIC_RELAXED);
+}
+
+/* Sleeps until something comes, but not for long, as nothing tells of what near PEs store. */
+static void doze(service_t *s) {
+    uint64_t count;
+    struct pollfd p[2] = {{s->epoll, POLLIN, 0}, {s->nap, POLLIN, 0}};
+    if (poll(p, 2, -1) > 0 && p[1].revents && read(s->nap, &count, sizeof count) < 0) end_pe();
+}
+
 /* Executes what has come. ends: the wait is over, or goes on without this. Returns whether it has slept. The service
  * alone has the GPU's context. */
 static int help(int ends) {
@@ -52,10 +64,9 @@ static int help(int ends) {
         report(s, 0);
     } else if (now - helping > AWAY_NS)
         lose_core(s, now);
-    int sleeps = now < __atomic_load_n(&s->shy_until, __ATOMIC_RELAXED);
-    struct timespec most = {0, NAP_NS};
-    if (sleeps) ppoll(&(struct pollfd){s->epoll, POLLIN, 0}, 1, &most, NULL), now = now_ns();
-    helping = now;
+    int sleeps = is_shy();
+    if (sleeps) doze(s);
+    helping = sleeps ? now_ns() : now;
     if (pthread_mutex_trylock(&s->seat)) return sleeps;
     fabric_serve(s);
     execute_round(s);

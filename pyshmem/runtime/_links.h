@@ -118,8 +118,8 @@ typedef struct {
 } far_t;
 static far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 
-static int help(int ends);           /* of _helping.h */
-static int fabric_settle(link_t *l); /* of _fabric.h */
+static int help(int ends), is_shy(void); /* of _helping.h */
+static int fabric_settle(link_t *l);     /* of _fabric.h */
 static int follows_writes(const link_t *l), uses_messages(void);
 static ssize_t wire_send(link_t *l, const struct iovec *v, int n); /* of _wires.h; as sendmsg and recv */
 static ssize_t wire_receive(link_t *l, char *into, uint64_t room);
@@ -319,7 +319,7 @@ static int link_rest(link_t *l, int64_t begun) {
     pthread_mutex_unlock(&l->lock);
     int64_t since = l->progress > begun ? l->progress : begun;
     int64_t waited = now_ns() - since;
-    if (waited > SPIN_NS) {
+    if (waited > SPIN_NS || is_shy()) {
         help(1);
         ended = link_sleep(l, POLLIN);
     } else if (waited > HELP_NS)

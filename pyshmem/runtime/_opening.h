@@ -14,8 +14,8 @@ static int start_thread(pthread_t *thread, void *(*run)(void *), void *arg) {
 }
 
 static void free_service(service_t *s) {
-    int fds[] = {s->listener, s->epoll, s->wake, s->outer};
-    for (int i = 0; i < 4; i++)
+    int fds[] = {s->listener, s->epoll, s->wake, s->outer, s->nap};
+    for (int i = 0; i < 5; i++)
         if (fds[i] >= 0) close(fds[i]);
     free(s->by_pe), free(s);
 }
@@ -25,11 +25,14 @@ static int start_service(int listener) {
     service_t *s = calloc(1, sizeof *s);
     if (!s) return ENOMEM;
     s->listener = listener, s->epoll = epoll_create1(EPOLL_CLOEXEC), s->wake = eventfd(0, EFD_CLOEXEC),
-    s->outer = epoll_create1(EPOLL_CLOEXEC), pthread_mutex_init(&s->seat, NULL);
+    s->outer = epoll_create1(EPOLL_CLOEXEC), s->nap = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    pthread_mutex_init(&s->seat, NULL);
+    struct itimerspec naps = {{0, NAP_NS}, {0, NAP_NS}};
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
                        waking = {.events = EPOLLIN, .data.ptr = &s->wake}, coming = {.events = EPOLLIN, .data.ptr = s};
     int failed = !(s->by_pe = calloc((size_t)far->n_pes, sizeof *s->by_pe)) || s->epoll < 0 || s->wake < 0 ||
-                 pthread_mutex_init(&s->lock, NULL) || epoll_ctl(s->outer, EPOLL_CTL_ADD, s->wake, &waking) ||
+                 timerfd_settime(s->nap, 0, &naps, NULL) || pthread_mutex_init(&s->lock, NULL) ||
+                 epoll_ctl(s->outer, EPOLL_CTL_ADD, s->wake, &waking) ||
                  epoll_ctl(s->outer, EPOLL_CTL_ADD, s->epoll, &coming) ||
                  epoll_ctl(s->epoll, EPOLL_CTL_ADD, listener, &listening);
     int error = failed ? errno : 0;
@@ -78,8 +81,8 @@ static void after_fork_in_parent(void) {
 static void after_fork_in_child(void) {
     service_t *s = far ? far->service : NULL;
     if (!s) return;
-    int mine[] = {s->listener, s->epoll, s->wake, s->outer};
-    for (int i = 0; i < 4; i++)
+    int mine[] = {s->listener, s->epoll, s->wake, s->outer, s->nap};
+    for (int i = 0; i < 5; i++)
         if (mine[i] >= 0) close(mine[i]);
     for (peer_t *p = s->peers; p; p = p->next)
         if (p->fd >= 0) close(p->fd);

@@ -12,6 +12,7 @@ enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_N
 /* connections without a greeting beside those of the job's PEs; how long none is accepted for want of memory or
  * descriptors */
 enum { STRANGERS = 64, PAUSE_NS = 100000000 };
+enum { NAP_NS = 200000 }; /* of a call that waits and sleeps */
 
 /* The connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out:
  * replies that wait; tail: data that follow them. executed: the number of requests. on_gpu, tail_on_gpu: whether into
@@ -41,6 +42,7 @@ typedef struct service {
     pthread_mutex_t seat;           /* of who executes requests */
     int helped;                     /* whether a call that waits executes them, and the service need not be woken */
     int rest;                       /* how long the service sleeps */
+    int nap;                        /* a timer that goes on when it is read: each nap would set another one */
     int64_t shy_until, shy_for;     /* until when, and how long calls that wait sleep meanwhile */
     int64_t held_since;             /* since when this PE holds requests (_held.h), as the service knows; or 0 */
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */

@@ -6,6 +6,7 @@
 #pragma once
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/timerfd.h>
 
 #include "_report.h"
 #include "_requests.h"
