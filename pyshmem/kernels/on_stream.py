@@ -13,9 +13,10 @@ import triton
 import triton.language as tl
 
 from pyshmem.device import transport
+from pyshmem.device.arch.fields import decoded
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.targets import TARGETS
-from pyshmem.device.collectives.arrays import cast_array, gather, swap
+from pyshmem.device.collectives.arrays import cast_array, cast_in_turns, gather, swap
 from pyshmem.device.collectives.low_latency import combine_lanes, send_lanes
 from pyshmem.device.collectives.packing import bits_of, combine, shared_by, summed_in, words_in
 from pyshmem.device.collectives.reductions import fold, fold_part
@@ -183,6 +184,15 @@ def cast_arrays(ctx, target: tl.int64, source: tl.int64, count: tl.int64, root: 
     cast_array(ctx, True, array_at(target, TYPE), array_at(source, TYPE), count, root.to(tl.int32))
 
 
+@triton.jit(do_not_specialize=[*PLAIN, "root"])
+def cast_shares(
+    ctx, target: tl.int64, source: tl.int64, count: tl.int64, root: tl.int64, TYPE: tl.constexpr, TURNS: tl.constexpr
+):
+    """As cast_arrays, for many bytes to more than one other member."""
+    come(ctx, "broadcast_on_stream")
+    cast_in_turns(ctx, array_at(target, TYPE), array_at(source, TYPE), count, root.to(tl.int32), TURNS)
+
+
 @triton.jit(do_not_specialize=["target", "source"])
 def meet_all(ctx, target: tl.int64, source: tl.int64, EARLY: tl.constexpr):
     """Meet at a barrier. target and source are not used; all kernels here have them."""
@@ -215,6 +225,7 @@ def lane_of(element: tl.dtype) -> tl.dtype:
 
 
 _cached = cache(CachedKernel)  # made at the first use: interpreted kernels need none
+FEW_BYTES, MANY_BYTES = 1 << 20, 1 << 25  # a root sends up to FEW_BYTES to each member itself
 _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_arrays}
 
 
@@ -298,10 +309,13 @@ def _large(nbytes: int) -> Row:
 
 def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Bound:
     """Plan fcollect, alltoall or broadcast. itemsize, count: the bytes of an element, and the elements to each PE."""
-    element = BITS[itemsize]
-    row = first(tables().copies, count * itemsize)
     counts = (count, root) if routine == "broadcast" else (count,)
-    loaded = _cached(_MOVES[routine]).find(context, 0, 0, *(0 for _ in counts), element, num_warps=row.warps)
+    kernel, constants = _MOVES[routine], [BITS[itemsize]]
+    nbytes = count * itemsize
+    if routine == "broadcast" and decoded(context.n_pes) > 2 and nbytes > FEW_BYTES:
+        kernel, constants = cast_shares, [BITS[itemsize], 2 if nbytes <= MANY_BYTES else 4]
+    row = first(tables().copies, nbytes)
+    loaded = _cached(kernel).find(context, 0, 0, *(0 for _ in counts), *constants, num_warps=row.warps)
     return bind(loaded, at_most(row.size, context), (context,), counts)
 
 

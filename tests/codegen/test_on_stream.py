@@ -6,7 +6,7 @@ import pyshmem.device as dev  # before triton
 import pytest
 import triton.language as tl
 from compiling import (
-    NAMES, TARGETS, assembly, cache_key, compile, context, in_order, instructions, places, polling, spans, specialise,
+    NAMES, TARGETS, assembly, cache_key, compile, context, in_order, instructions, loops, places, polling, spans, specialise,
 )  # fmt: skip
 from pyshmem.device.arch.targets import Target
 from pyshmem.kernels import on_stream, signals, uneven
@@ -40,6 +40,7 @@ MOVED = {
     "swap": (on_stream.swap_arrays, (*AT, tl.int32), MOST),
     "cast": (on_stream.cast_arrays, (*AT, 2, tl.int64), MOST),
 }
+SHARED = (on_stream.cast_shares, (*AT, 2, tl.int64, 2), MOST)
 SWAPPED = (uneven.swap_rows, (*AT[:2], 1 << 35, 0, 1 << 36, 3000, 3000, 512, tl.int16), MOST)
 LARGEST = max(row.size for row in tables().pairs if row.kind == "sent")  # bytes of a program
 SENT = (on_stream.reduce_sent, (*AT, tl.bfloat16, "sum", LARGEST // 2), 8)
@@ -52,7 +53,7 @@ WAIT = (signals.await_signal, (1 << 33, 7, 1 << 34, dev.CMP_GE.value), 1)
 MEET = (on_stream.meet_all, (0, 0, False), 4)
 CASES = [
     *map(tiles, WORDS), tiles(WORDS[-1], tl.bfloat16, "max"), tiles(WORDS[-1], tl.int64, "xor"),
-    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), SWAPPED, SENT, SENT_WIDE, SENT_BYTES, BLOCKS, *SCANS, WAIT, MEET,
+    *REDUCED.values(), arrays(False, 4, tl.bfloat16), arrays(True, 8, tl.bfloat16, "min"), *MOVED.values(), SHARED, SWAPPED, SENT, SENT_WIDE, SENT_BYTES, BLOCKS, *SCANS, WAIT, MEET,
 ]  # fmt: skip
 
 
@@ -74,7 +75,7 @@ def test_kernels_on_a_stream_compile_and_spill_nothing(case, target):
 
 
 @pytest.mark.parametrize(
-    "case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), SWAPPED, SENT, BLOCKS, MEET], ids=name_of
+    "case", [tiles(WORDS[0]), *REDUCED.values(), *MOVED.values(), SHARED, SWAPPED, SENT, BLOCKS, MEET], ids=name_of
 )
 def test_one_binary_serves_all_pes_addresses_and_sizes(case, target):
     kernel, operands, _ = case
@@ -191,6 +192,18 @@ def test_nvidia_moves_nothing_before_all_have_come_and_tells_all_when_it_has(cas
     assert (come, told) < (places(lines, load)[0], tells[1] + 1)
     assert (read, written) == (places(lines, load)[0], places(lines, store)[0])
     assert places(lines[places(lines[: tells[1]], r"st\.global\.(v|b)")[-1] : tells[1]], BAR)
+
+
+def test_nvidia_sends_a_share_on_behind_an_acquire_and_tells_behind_a_barrier():
+    lines = listing(SHARED, "nvidia")
+    load, store = WIDE_LOAD["nvidia"], WIDE_STORE["nvidia"]
+    assert len(places(lines, TELL)) == len(places(lines, HEAR)) == 3  # all have come, a turn, all have it
+    loop = max(loops(lines), key=len)  # the turns
+    assert len(places(loop, TELL)) == len(places(loop, HEAR)) == 1
+    in_order(loop[places(loop, HEAR)[0] :], HEAR, BAR, load, store)
+    told = places(loop, TELL)[0]
+    last = [place for place in places(loop, r"st\.global\.(v|b)") if place < told][-1]
+    assert places(loop[last:told], BAR)
 
 
 @pytest.mark.parametrize("case", [*REDUCED.values(), *MOVED.values()], ids=name_of)

@@ -71,6 +71,26 @@ def test_what_only_moves_is_moved_whole_for_any_dtype(dtype, me, npes):
         assert untouched(whole[npes * count :])
 
 
+def test_a_broadcast_of_many_bytes_passes_through_all_members(group, me, monkeypatch):
+    """From each root in turn, into an array of its own and into the source, however late the root is."""
+    monkeypatch.setattr("pyshmem.kernels.on_stream.FEW_BYTES", 1000)
+    team, pes = group
+    most = 600_001
+    source, (target, whole) = shmem.zeros(most, dtype=torch.int32), guarded(most, torch.int32)
+    for turn, count in enumerate((251, 4099, 65_537, most) if team else ()):
+        for root, pe in enumerate(pes):
+            source.copy_(payload(me, turn, most, torch.int32))
+            if pe == me:
+                work(2000)
+            shmem.broadcast_on_stream(target, source, root, count, team)
+            shmem.broadcast_on_stream(source, source, root, count, team)
+            wanted = payload(pe, turn, most, torch.int32)[:count]
+            assert_same(target[:count].clone(), wanted)
+            assert_same(source[:count].clone(), wanted)
+            assert_same(source[count:].clone(), payload(me, turn, most, torch.int32)[count:])
+    assert untouched(whole[most:])
+
+
 @pytest.mark.parametrize("engine", ["kernel", "copy", "auto"])
 def test_each_engine_moves_what_it_is_given_however_late_a_pe_is(engine, me, npes, monkeypatch):
     """For "auto", by a table with which sizes take turns."""
@@ -377,8 +397,8 @@ def test_the_kernels_scan_and_reduce_blocks_where_they_are_interpreted(me, npes)
 
 
 @pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")
-def test_the_kernels_move_where_they_are_interpreted(me, npes):
-    count = 50
+@pytest.mark.parametrize("count", [3, 50, 1001])
+def test_the_kernels_move_where_they_are_interpreted(count, me, npes):
     ctx = shmem.device_context(scratch=shmem.zeros(1 << 20, dtype=torch.uint8))
     source, (target, whole) = shmem.full(npes * count, me, dtype=torch.int32), guarded(npes * count, torch.int32)
     at = (target.data_ptr(), source.data_ptr(), count)
@@ -387,8 +407,12 @@ def test_the_kernels_move_where_they_are_interpreted(me, npes):
         kernel[(2,)](ctx, *at, kernels.tl.int32)
         assert target.tolist() == wanted
         target.fill_(GUARD)
-    kernels.cast_arrays[(2,)](ctx, *at, npes - 1, kernels.tl.int32)
-    assert target.tolist() == [npes - 1] * count + [GUARD] * (count * (npes - 1))
+    for kernel, turns in ((kernels.cast_arrays, ()), *[(kernels.cast_shares, (3,))] * (npes > 2)):
+        for root in range(npes):
+            kernel[(2,)](ctx, *at, root, kernels.tl.int32, *turns)
+            assert target.tolist() == [root] * count + [GUARD] * (count * (npes - 1))
+            target.fill_(GUARD)
+            shmem.barrier_all()
     assert untouched(whole[npes * count :])
 
 

@@ -79,6 +79,50 @@ def cast_array(ctx, grid: tl.constexpr, dest, source, nelems, root):
 
 
 @jit
+def cast_in_turns(ctx, dest, source, nelems, root, TURNS: tl.constexpr):
+    """Broadcast by a grid: each turn the root sends each other member a share, which sends it to the others.
+
+    What leaves the root is the array once, not once for each member. It is complete on a PE when all have met at the end.
+    """
+    event = arch.begin_meeting(ctx, "broadcast", source, nelems)
+    slot, first, count = enter(ctx, "broadcast", True, nelems)
+    others = n_pes(ctx) - 1
+    share = (count + 16 * TURNS * others - 1) // (16 * TURNS * others) * 16
+    here = words_of(ctx, slot, ARRAY_HERE)
+    taken = words_of(ctx, slot, ARRAY_TAKEN).to(tl.pointer_type(tl.int64)) + root
+    turn, told = begin(slot), tl.load(taken)
+    mine = my_pe(ctx) - root - 1
+    mine = tl.where(mine < 0, mine + n_pes(ctx), mine)
+    for k in range(TURNS):
+        start = first + share * others * k
+        if my_pe(ctx) == root:
+            pe = root
+            for member in range(others):
+                pe = after(ctx, pe)
+                put_share(ctx, dest, source, start + share * member, share, first + count, pe)
+            arch.join(ctx)
+            transport.tell_all(ctx, here, told + k + 1)
+            put_share(ctx, dest, source, start, share * others, first + count, root)
+        else:
+            arch.await_member(ctx, "broadcast", here, told + k + 1, root)
+            pe = my_pe(ctx)
+            for _ in range(others):
+                pe = after(ctx, pe)
+                if pe != root:
+                    put_share(ctx, dest, dest, start + share * mine, share, first + count, pe)
+    tl.store(taken, told + TURNS)
+    exchange(ctx, "broadcast", slot, turn)
+    end(ctx, slot, turn)
+    arch.end_event(ctx, event)
+
+
+@jit
+def put_share(ctx, dest, source, start, share, last, pe):
+    """Put the elements from ``start`` on, at most ``share`` and none from ``last`` on."""
+    transport.put(ctx, dest + start, source + start, tl.maximum(tl.minimum(share, last - start), 0), pe)
+
+
+@jit
 def push(ctx, dest, source, count):
     """Copy from here to every PE, beginning with the next one."""
     pe = my_pe(ctx)
