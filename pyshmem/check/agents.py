@@ -118,7 +118,7 @@ class Agent:
         for each in (self.remote.get((max(ctx, 0), target)), self.remote.get((STORES, target))):
             if each is not None and each.id == stream:
                 return number <= each.fenced
-        return number <= max(self.fences.get((pe, stream), 0) for pe in (target, EVERY))
+        return number <= self.fences.get((target, stream), 0) or number <= self.fences.get((EVERY, stream), 0)
 
     def pending(self, ctx: int, pe: int) -> Stream:
         found = self.unfinished.get((ctx, pe))
@@ -177,10 +177,11 @@ class Agent:
         """
         if self._touched:
             self._messages.clear()
-        found = self._messages.get((target, ctx))
-        if found is None or all_stores or unfenced:
+        more = all_stores or unfenced
+        found = None if more else self._messages.get((target, ctx))
+        if found is None:
             upto = dict(self.know.upto)
-            if not (all_stores or unfenced):
+            if not more:
                 upto[self.stores.id] = self.stores.fenced
             for (of, pe), stream in self.remote.items():
                 if of == STORES:
@@ -198,9 +199,8 @@ class Agent:
                 upto |= self.held
             single = self.know.single
             found = Message(upto, {stream: set(each) for stream, each in single.items()} if single else {})
-            self._messages[target, ctx] = found
-            if all_stores or unfenced:
-                self._messages.clear()
+            if not more:
+                self._messages[target, ctx] = found
             own = self.own
             own.number = self.know.upto[own.id] = own.number + 1
         self._touched = False
@@ -208,8 +208,9 @@ class Agent:
 
     def acquire(self, message: Message) -> None:
         self.know.join(message)
-        for stream in self.held.keys() & message.upto.keys():
-            self.held[stream] = max(self.held[stream], message.upto[stream])
+        if self.held:
+            for stream in self.held.keys() & message.upto.keys():
+                self.held[stream] = max(self.held[stream], message.upto[stream])
         self._messages.clear()
         if len(self.know.upto) > self._most:
             self._forget_ended()

@@ -8,16 +8,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyshmem.check.agents import STORES, Agent, Stream, Streams
-from pyshmem.check.clocks import Knowledge, Message
+from pyshmem.check.clocks import Knowledge, Meeting, Message
 from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.places import Block, Blocks, Watched
 from pyshmem.check.shadow import Op
 from pyshmem.check.spans import Span, bounds, overlap, parts
-from pyshmem.check.trace import IN_KERNEL, Reading, Record
+from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Reading, Record
 from pyshmem.check.words import COMPARE, Word, signed
 
+ORDERS = {FENCE: Agent.fence, QUIET: Agent.quiet}
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
 
 
@@ -35,8 +36,7 @@ class Analysis:
         self.n_pes = 0
         self.words: dict[tuple[int, int], Word] = {}
         self.watched = Watched()
-        self.entered: dict[Any, list[tuple[int, Message, tuple[Any, ...]]]] = defaultdict(list)
-        self.left: dict[Any, int] = defaultdict(int)
+        self.meetings: dict[Any, Meeting] = defaultdict(Meeting)  # by team and turn
         self.turns: dict[Any, int] = defaultdict(int)
         self.locks: dict[int, Message] = {}
         self.messages: dict[Any, list[Message]] = defaultdict(list)
@@ -44,7 +44,7 @@ class Analysis:
         self.programs: dict[int, list[Agent]] = defaultdict(list)
         self.waiting: dict[Agent, tuple[int, str, Any]] = {}  # the line, the call, the words
         self.fetching: dict[tuple[int, ...], Op] = {}  # by PE, time of the start, and word
-        self.meeting: dict[tuple[Agent, Any], tuple[int, str, int]] = {}  # by team: the turn, the way, the root
+        self.inside: dict[tuple[Agent, Any], tuple[Meeting, int, str, int]] = {}  # by team: its turn, the way, the root
         self.blocks: dict[int, Blocks] = defaultdict(Blocks)
 
     def run(self) -> Findings:
@@ -56,6 +56,9 @@ class Analysis:
         try:
             for event in in_order([events(*each) for each in traces if each[1] >= 0]):
                 kind, pe = event[1], event[2]
+                if kind[0] in ORDERS:
+                    ORDERS[kind[0]](self.host[pe], 0)
+                    kind = kind[1:]
                 handle = kinds.get(kind)
                 if handle is not None:
                     self.now[pe] = self.host[pe]
@@ -74,7 +77,7 @@ class Analysis:
         pe, sites = -1, {0: 0}
         words: set[tuple[int, int]] = set()
         for record in trace.first() if isinstance(trace, Reading) else trace:
-            kind = record[1].removeprefix(IN_KERNEL)
+            kind = record[1].lstrip(FENCE + QUIET + IN_KERNEL)
             if kind == "init":
                 pe = record[3]
             elif kind == "site":
@@ -145,9 +148,7 @@ class Analysis:
         change: tuple[str, int | None], width: int = 8,
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
-        watched = False
-        for span in spans:
-            watched = watched or bool(self.watched.within(pe, *bounds(span)))
+        watched = self.watched.any(pe, spans)
         stream = agent.to(ctx, pe)
         stream.count(agent.own.number, alone=watched)
         op, again = self._op(agent, kind, site, name, stream, width if kind == ATOMIC else 0)
@@ -177,14 +178,16 @@ class Analysis:
         agent = self.now[pe]
         if source:
             self._local(agent, READ, site, name, source, ctx, target if nbi else None)
-            self._overlap(agent, site, name, [(target, *each) for each in dest], source)
+            if source[0][0] == target:
+                self._overlap(agent, site, name, [(target, *each) for each in dest], source)
         self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
 
     def on_get(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, source, dest, nbi = event
         agent = self.now[pe]
         there = [(target, *each) for each in source]
-        self._overlap(agent, site, name, dest, there)
+        if dest and dest[0][0] == target:
+            self._overlap(agent, site, name, dest, there)
         self._local(agent, READ, site, name, there, ctx, target if nbi else None)
         if dest:
             self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
@@ -208,7 +211,7 @@ class Analysis:
         data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
         if signal.message is not None:
-            signal.message = _with(signal.message, data)
+            signal.message = signal.message.also(data.stream, data.number)
 
     def on_amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``on_amo_end``."""
@@ -263,14 +266,14 @@ class Analysis:
 
     def _change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
         """Words that somebody waits for are written."""
-        if not self.watched.within(space, *bounds(span)):
+        if not self.watched.any(space, (span,)):
             return
         for start, end in parts(span):
             keys = self.watched.within(space, start, end)
             if end - start > 8:
                 for key in keys:
                     self._word(key).change(op, "store", None)
-            elif (space, start) in keys:
+            elif keys and keys[0][1] == start:
                 word = self._word((space, start))
                 word.size = end - start
                 word.change(op, operator, value)
@@ -357,8 +360,9 @@ class Analysis:
         self.waiting.pop(agent, None)  # a wait that has given up
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
-        self.entered[key, turn].append((pe, self._arrive(agent, way, name), (site, name, signature)))
-        self.meeting[agent, key] = turn, way, root
+        meeting = self.meetings[key, turn]
+        meeting.entered.append((pe, self._arrive(agent, way, name), site, name, signature))
+        self.inside[agent, key] = meeting, turn, way, root
 
     def _arrive(self, agent: Agent, way: str, name: str) -> Message:
         if way == "barrier":
@@ -371,27 +375,28 @@ class Analysis:
         """It leaves: (key of the team, name, what it has written)."""
         _, _, pe, site, key, name, writes = event
         agent = self.now[pe]
-        turn, way, root = self.meeting.pop((agent, key))
-        calls = self.entered[key, turn]
-        first = calls[0][2]
-        for other, message, call in calls:
-            if call[1:] != first[1:] and None not in (call[2], first[2]):  # None: the team has refused it
-                self.findings.mismatch(first, calls[0][0], call, other)
+        meeting, turn, way, root = self.inside.pop((agent, key))
+        first = meeting.entered[0]
+        for call in meeting.entered:
+            other, message, _, called, signature = call
+            refused = signature is None or first[4] is None  # by the team
+            if (called != first[3] or signature != first[4]) and not refused:
+                self.findings.mismatch(first[2:], first[0], call[2:], other)
             if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
                 agent.acquire(message)
-        if way not in ("root", "scan"):
-            start, stride, size = key[:3]
-            here = {other for other, _, _ in calls}
+        start, stride, size = key[:3]
+        if len(meeting.entered) < size and way not in ("root", "scan"):
+            here = {call[0] for call in meeting.entered}
             for other in {start + stride * i for i in range(size)} - here:  # it was killed before it has left
                 agent.acquire(self._arrive(self.now[other], way, name))
         for space, *each in writes:
             (op, _), span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
             self._change(op, space, span, "store", None)
-        self.left[key, turn] += 1
-        if self.left[key, turn] == key[2]:
-            del self.entered[key, turn], self.left[key, turn]
-            if way == "barrier" and key[:3] == (0, 1, self.n_pes):
+        meeting.left += 1
+        if meeting.left == size:
+            del self.meetings[key, turn]
+            if way == "barrier" and size == self.n_pes:
                 self._tidy()
 
     def _tidy(self) -> None:
@@ -484,10 +489,3 @@ class Analysis:
             self.findings.held(pe, site)
         for agent, (site, name, rows) in self.waiting.items():
             self.findings.waits(agent, site, (name, rows), self.words)
-
-
-def _with(message: Message, op: Op) -> Message:
-    """A message that also says that ``op`` has happened."""
-    single = dict(message.single)
-    single[op.stream] = single.get(op.stream, set()) | {op.number}
-    return Message(message.upto, single)

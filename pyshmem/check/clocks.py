@@ -6,7 +6,7 @@ its non-blocking operations. The numbers of a stream are the epochs of FastTrack
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Message(NamedTuple):
@@ -14,6 +14,18 @@ class Message(NamedTuple):
 
     upto: dict[int, int]
     single: dict[int, set[int]]
+
+    def also(self, stream: int, number: int) -> Message:
+        """A message that says of one more operation that it has happened."""
+        return Message(self.upto, {**self.single, stream: self.single.get(stream, set()) | {number}})
+
+
+class Meeting:
+    """A collective of a team: of each PE that has entered, its number, what it releases, line, name and signature."""
+
+    def __init__(self) -> None:
+        self.entered: list[tuple[int, Message, int, str, Any]] = []
+        self.left = 0
 
 
 class Knowledge:

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from operator import itemgetter
 
-from pyshmem.check.trace import IN_KERNEL, Record
+from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Record
 
 _LATE = 1 << 14  # records of other threads that may be written while a call is under way
 _time = itemgetter(0)
@@ -35,7 +35,8 @@ def _met(record: Record, pe: int, site: int) -> list[Event]:
     """A collective begins and ends."""
     whose = record[1].removesuffix("met")
     key, *call, end, writes = record[3:]
-    return [(record[0], whose + "enter", pe, site, key, *call), (end, whose + "exit", pe, site, key, call[0], writes)]
+    enter = record[0], whose + "enter", pe, site, key, *call
+    return [enter, (end, whose.lstrip(FENCE + QUIET) + "exit", pe, site, key, call[0], writes)]
 
 
 def _amo(record: Record, pe: int, site: int) -> list[Event]:
@@ -45,11 +46,19 @@ def _amo(record: Record, pe: int, site: int) -> list[Event]:
     if not record[10]:
         return [event]
     _, _, target, start, _, operator, operand, (time, old, condition), _ = rest
-    return [event, (time, kind + "_end", pe, site, begin, target, start, operator, operand, old, condition)]
+    return [
+        event,
+        (time, kind.lstrip(FENCE + QUIET) + "_end", pe, site, begin, target, start, operator, operand, old, condition),
+    ]
 
 
 _NO_EVENTS = ("site", "init")
-_TWO = {whose + kind: made for kind, made in (("met", _met), ("amo", _amo)) for whose in ("", IN_KERNEL)}
+_TWO = {
+    order + whose + kind: made
+    for kind, made in (("met", _met), ("amo", _amo))
+    for whose in ("", IN_KERNEL)
+    for order in ("", FENCE, QUIET)
+}
 
 
 def in_order(parts: list[Iterator[list[Event]]]) -> Iterator[Event]:

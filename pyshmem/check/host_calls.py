@@ -20,10 +20,11 @@ from pyshmem.host.wait import comparison
 from pyshmem.runtime.arguments import describe, scalar_of
 from pyshmem.runtime.errors import ShmemError
 from pyshmem.runtime.job import job
+from pyshmem.runtime.words import TEST
 
 Call = Callable[..., Any]
 INVALID = (ShmemError, AttributeError, IndexError, KeyError, TypeError, ValueError)  # what invalid arguments lead to
-_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_FLOATS = frozenset((torch.float32, torch.float64, torch.float16, torch.bfloat16))
 _UNSIGNED = (torch.uint8, torch.uint16, torch.uint32, torch.uint64)
 
 
@@ -240,6 +241,7 @@ def atomic(name: str, call: Call) -> Call:
 
 def wait(name: str, call: Call) -> Call:
     blocks, many = name.startswith(("wait", "signal")), "_all" in name or "_any" in name or "_some" in name
+    one = name in ("wait_until", "signal_wait_until", "test")
 
     @wraps(call)
     def recorded(ivars: Any = None, cmp: Any = None, value: Any = None, status: Any = None, **options: Any) -> Any:
@@ -248,10 +250,10 @@ def wait(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(*given)
         try:
-            rows = _rows(name, *given)
+            rows = _row(name, *given) if one and type(ivars) is torch.Tensor else _rows(name, *given)
         except INVALID:  # the call itself refuses them
             return hidden(call, *given)
-        if blocks and rows:
+        if blocks and rows and not (one and _holds(ivars, rows[0])):
             recorder.write(now(), "waits", name, rows)
         found = hidden(call, *given)
         if found is None or found is False:
@@ -270,13 +272,27 @@ def wait(name: str, call: Call) -> Call:
     return recorded
 
 
+def _row(name: str, ivar: torch.Tensor, cmp: Any, value: Any) -> list[tuple[int, int, bool, int, int]]:
+    """As _rows, of a wait for one word."""
+    return [
+        (recorder.place(ivar), ivar.itemsize, ivar.dtype not in _UNSIGNED, int(comparison(name, cmp)), integer(value))
+    ]
+
+
+def _holds(ivar: Any, row: tuple[int, int, bool, int, int]) -> bool:
+    """Whether the condition of a wait holds already, so that the wait needs no record of its begin."""
+    holds = TEST.get(ivar.dtype) if type(ivar) is torch.Tensor else None
+    try:
+        return holds is not None and bool(holds(ivar.data_ptr(), row[3], row[4]))
+    except OverflowError:  # the call itself refuses the value
+        return False
+
+
 def _rows(name: str, ivars: Any, cmp: Any, value: Any, status: Any = None) -> list[tuple[int, int, bool, int, int]]:
     """The words of a wait: (start, size, is signed, comparison, value)."""
     operand = describe(name, "ivars", ivars)
     start, size = recorder.at(operand.address, 0)[1], operand.itemsize
     signed, code = operand.dtype not in _UNSIGNED, comparison(name, cmp)
-    if status is None and type(value) is int and operand.nelems == 1:  # the usual case
-        return [(start, size, signed, int(code), value)]
     if name.endswith("_vector"):
         values = [int(each) for each in (value.tolist() if hasattr(value, "tolist") else value)]
     else:
@@ -317,7 +333,7 @@ def on_stream(name: str, call: Call) -> Call:
 def _order_stream() -> None:
     """A signal of a stream comes after all that precedes it there."""
     if not recorder.idle:
-        recorder.order("fence", 0)
+        recorder.order(0)
 
 
 def _put_signal_on_stream(name: str, call: Call) -> Call:
@@ -356,7 +372,7 @@ def fence(name: str, call: Call) -> Call:
     def recorded(ctx: Any = None) -> Any:
         call(ctx)  # which accesses no array
         if not recorder.idle:
-            recorder.order("fence", context(ctx))
+            recorder.order(context(ctx))
 
     return recorded
 
@@ -367,8 +383,11 @@ def quiet(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(ctx)
         hidden(call, ctx)
-        recorder.quiet(context(ctx))
-        recorder.order(name, context(ctx), None)
+        if name == "quiet":
+            recorder.complete(context(ctx))
+        else:
+            recorder.quiet(context(ctx))
+            recorder.write(now(), name, context(ctx), None)
 
     return recorded
 

@@ -35,19 +35,31 @@ class Memory:
         """
         shadow = self.spaces[space]
         places = shadow.places(span)
-        if len(places) == 1 and op.kind == READ and shadow.cells[places[0]].reads.get(op.stream) is op:
-            return  # what has come since has been compared with this read
-        groups = shadow.groups(places)
+        if len(places) == 1:
+            cell = shadow.cells[places[0]]
+            if op.kind == READ and cell.reads.get(op.stream) is op:
+                return  # what has come since has been compared with this read
+            groups = [(cell, 1)]
+        else:
+            groups = shadow.groups(places)
         for cell, _ in groups:
-            for old in _unordered(op, agent, cell, on, again):
-                if (old.site, op.site) not in self._told:
-                    self._told.add((old.site, op.site))
+            for old in _late(op, agent.know.upto, cell):
+                pair = old.site, op.site
+                if (
+                    pair not in self._told
+                    and (again or old is not op)
+                    and not agent.knows(old.stream, old.number)
+                    and (on is None or not agent.has_fenced(old.stream, old.number, *on))
+                ):
+                    self._told.add(pair)
                     self._report(old, op, space, *shadow.extent(places, cell))
         if op.kind == WRITE:
             shadow.write(span, places, groups, op)
-            return
-        for cell in shadow.owned(places, groups):
+        elif len(places) == 1 and cell.held == 1:  # the usual case
             cell.add(op)
+        else:
+            for cell in shadow.owned(places, groups):
+                cell.add(op)
         if len(places) == 1 and op.kind == READ:
             shadow.join(places[0], op)
 
@@ -68,10 +80,9 @@ class Memory:
         return True
 
 
-def _unordered(op: Op, agent: Agent, cell: Cell, on: tuple[int, int] | None, again: bool) -> list[Op]:
-    """The earlier accesses that conflict with this one and that nothing orders before it."""
-    upto, kind = agent.know.upto, op.kind
-    late = []
+def _late(op: Op, upto: dict[int, int], cell: Cell) -> list[Op]:
+    """The earlier accesses that conflict with this one, without those that an agent that knows ``upto`` knows at once."""
+    kind, late = op.kind, []
     old = cell.write
     if old is not None and upto.get(old.stream, 0) < old.number:
         late.append(old)
@@ -85,12 +96,4 @@ def _unordered(op: Op, agent: Agent, cell: Cell, on: tuple[int, int] | None, aga
             and upto.get(old.stream, 0) < old.number
             and not (old.kind in _READS and kind in _READS)
         ]
-    if not late:
-        return late
-    return [
-        old
-        for old in late
-        if (again or old is not op)
-        and not agent.knows(old.stream, old.number)
-        and (on is None or not agent.has_fenced(old.stream, old.number, *on))
-    ]
+    return late

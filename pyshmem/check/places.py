@@ -43,7 +43,7 @@ class Blocks:
 
     def fault(self, span: Span) -> str:
         """What is wrong with an access: memory that is not allocated, or of two allocations."""
-        start, end = bounds(span)
+        start, end = span if len(span) == 2 else bounds(span)
         if self._last.start <= start and end <= self._last.end:
             return ""
         block = self.at(start)
@@ -65,6 +65,17 @@ class Watched:
             new[pe].add(start)
         for pe, starts in new.items():
             self._words[pe] = sorted(starts.union(self._words[pe]))
+
+    def any(self, pe: int, spans: Iterable[Span]) -> bool:
+        """Whether there are some between the bounds of the spans."""
+        words = self._words.get(pe)
+        if words:
+            for span in spans:
+                start, end = span if len(span) == 2 else bounds(span)
+                first = bisect_left(words, start)
+                if first < len(words) and words[first] < end:
+                    return True
+        return False
 
     def within(self, pe: int, start: int, end: int) -> list[tuple[int, int]]:
         """Those of a range."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.check.trace import IN_KERNEL, Trace, now
+from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Trace, now
 from pyshmem.host.registration import registered_at
 from pyshmem.runtime.arguments import describe
 from pyshmem.runtime.cpu_heap import cpu
@@ -34,6 +34,10 @@ class Watched(NamedTuple):
 class _Depth(threading.local):
     inside = 0  # calls of the library that this thread is in: what they do themselves is not recorded
     kernels = 0  # kernels that this thread is in
+    threads = 0  # of this process that have called the library or torch
+
+    def __init__(self) -> None:
+        type(self).threads += 1
 
 
 class Recorder:
@@ -44,7 +48,7 @@ class Recorder:
         self.trace: Trace | None = None
         self.watched: list[Watched] = []  # private memory that non-blocking operations use
         self.launched = False  # whether kernels have ended since the program read something that was computed
-        self._ordered: tuple[Any, ...] = ()  # the last fence or quiet, and where its record ends
+        self._ordered = ""  # a fence or a quiet since the last record: while there is one thread, the next one tells
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}
         self._first = self._last = 0  # where the mapped heaps begin and end
@@ -76,14 +80,24 @@ class Recorder:
         if trace is not None:
             if self.depth.kernels:
                 kind = IN_KERNEL + kind
+            if self._ordered:
+                kind, self._ordered = self._ordered + kind, ""
             trace.write((time, kind, trace.site(), *rest))
 
-    def order(self, kind: str, *rest: Any) -> None:
-        """Write that a fence or a quiet has ordered what came before. Another one directly after it changes nothing."""
-        trace = self.trace
-        if trace is not None and self._ordered != (trace.end, kind, *rest):
-            self.write(now(), kind, *rest)
-            self._ordered = trace.end, kind, *rest
+    def order(self, ctx: int) -> None:
+        """A fence has ordered what came before. Another one directly after it changes nothing."""
+        if ctx or self.depth.threads > 1:
+            self.write(now(), "fence", ctx)
+        elif not self._ordered:
+            self._ordered = FENCE
+
+    def complete(self, ctx: int) -> None:
+        """A quiet has completed what came before."""
+        self.quiet(ctx)
+        if ctx or self.depth.threads > 1:
+            self.write(now(), "quiet", ctx, None)
+        else:
+            self._ordered = QUIET
 
     def drained(self) -> None:
         """The program reads what torch has computed: on a GPU it waits for all work of the stream."""
@@ -114,7 +128,9 @@ class Recorder:
 
     def place(self, array: Any) -> int:
         """Where a symmetric array begins in every heap."""
-        address = array.data_ptr() if type(array) is torch.Tensor else extent(array, 0)[0]
+        return self._placed(array.data_ptr() if type(array) is torch.Tensor else extent(array, 0)[0])
+
+    def _placed(self, address: int) -> int:
         if self._first <= address < self._last:
             return (address - self._first) % cpu.stride if cpu.stride else address - self._first
         return self.at(address, 0)[1]
@@ -140,8 +156,9 @@ class Recorder:
 
     def symmetric(self, array: Any, nelems: int | None = None) -> Range:
         """The span of elements of a symmetric array, alike on all PEs."""
-        start = self.place(array)
-        return start, start + extent(array, nelems)[1]
+        address, nbytes = extent(array, nelems)
+        start = self._placed(address)
+        return start, start + nbytes
 
     def array(self, array: Any, nelems: int | None = None) -> Range:
         """The range of the first elements of a contiguous array of any library."""

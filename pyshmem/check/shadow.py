@@ -84,8 +84,17 @@ class Shadow:
     def places(self, span: Span) -> Sequence[int]:
         """The numbers of the ranges that make up a span, cut at its borders; new ones where there was none."""
         if len(span) == 2:
-            at = bisect_left(self.starts, span[0])
-            if at < len(self.starts) and self.starts[at] == span[0] and self.ends[at] == span[1]:  # the usual case
+            start, end = span
+            at = bisect_left(self.starts, start)
+            follower = self.starts[at] if at < len(self.starts) else end
+            if follower == start < end:
+                if self.ends[at] == end:  # the usual case
+                    return (at,)
+                if self.ends[at] > end:
+                    self._cut_at(at, end)
+                    return (at,)
+            elif follower >= end > start and (not at or self.ends[at - 1] <= start):
+                self._insert(at, start, end, Cell(1))
                 return (at,)
         found = self._known.get(span)
         if found is None:
@@ -116,10 +125,13 @@ class Shadow:
     def _cut(self, place: int) -> None:
         index = bisect_right(self.starts, place) - 1
         if index >= 0 and self.starts[index] < place < self.ends[index]:
-            cell = self.cells[index]
-            cell.held += 1
-            self._insert(index + 1, place, self.ends[index], cell)
-            self.ends[index] = place
+            self._cut_at(index, place)
+
+    def _cut_at(self, index: int, place: int) -> None:
+        cell = self.cells[index]
+        cell.held += 1
+        self._insert(index + 1, place, self.ends[index], cell)
+        self.ends[index] = place
 
     def _insert(self, index: int, start: int, end: int, cell: Cell) -> None:
         self._known.clear()

@@ -25,9 +25,12 @@ _size = struct.Struct("<I")
 pack = _size.pack
 _MARK = 1 << 31  # in the size of a record that a first reading needs
 Record = tuple[Any, ...]
+FENCE, QUIET = "|", "~"  # before the kind of a record: the host has called fence, or quiet, since its last one
 _FIRST = ("init", "site", "wait", "fetched", "amo")  # the PE, its lines, and the words that it waits for
 IN_KERNEL = "!"  # before the kind of a record of a kernel's program: other threads of the PE may be at work meanwhile
-_MARKED = frozenset((*_FIRST, *(IN_KERNEL + kind for kind in _FIRST)))
+_MARKED = frozenset(
+    order + whose + kind for order in ("", FENCE, QUIET) for whose in ("", IN_KERNEL) for kind in _FIRST
+)
 LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{LIBRARY}ops{os.sep}", f"{LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
 _FOREIGN = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton", "torch", "numpy"))
@@ -51,19 +54,15 @@ class Trace:
         self._ids: dict[tuple[str, int], int] = {}
         os.ftruncate(file, _CHUNK)
         self._map = mmap.mmap(file, _CHUNK)
+        self._append = self._map.write
         os.close(file)
-
-    @property
-    def end(self) -> int:
-        """Where the last record ends."""
-        return self._map.tell()
 
     def write(self, record: Record) -> None:
         data = dumps(record, _VERSION)
         data = pack(len(data) | _MARK if record[1] in _MARKED else len(data)) + data
         while True:
             try:
-                self._map.write(data)
+                self._append(data)
                 return
             except ValueError:  # there is no room; behind the last record is a size of 0
                 self._map.resize(len(self._map) + max(_CHUNK, len(data)))
