@@ -8,6 +8,7 @@ import torch
 
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.types import TYPES
+from pyshmem.check import active as checked
 from pyshmem.host.wait import comparison
 from pyshmem.runtime import _native, arguments
 from pyshmem.runtime.comparisons import SIGNS
@@ -128,4 +129,8 @@ def _short(name: str, dtype: torch.dtype, which: int) -> Any:
             refuse_timeout(name, "ivar", "no such value", f"a value {SIGNS[comparison(name, cmp)]} {value}")
         return found if which else None
 
+    if checked:
+        from pyshmem.check.host_calls import wait as recorded
+
+        return recorded("test" if which else "wait_until", look)
     return look
