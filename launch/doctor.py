@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from . import info
+from . import PYSHMEMRUN, info
 
 DESCRIPTION = """doctor prints what pyshmem info prints, and then examines this machine in jobs of a few PEs: every way to
 map GPU memory, and put, get, signals, atomics, kernels, an all-reduce and matrix products between each pair of PEs,
@@ -61,9 +61,8 @@ def gpus() -> int:
 
 
 def _job(n: int, part: str) -> int:
-    command = [sys.executable, "-m", "pyshmem.launch", "-n", str(n), "--timeout", str(SECONDS), "-m"]
+    command = [*PYSHMEMRUN, "-n", str(n), "--timeout", str(SECONDS), "-m", "pyshmem.launch.examination", part]
     usual = {"PYSHMEM_WAIT_TIMEOUT": str(WAIT_SECONDS), "PYSHMEM_QUIET": "1"}
     environment = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}}
-    command += ["pyshmem.launch.examination", part]
     # not in the user's folder, which may have a package pyshmem that is not the installed one
     return subprocess.run(command, env=environment, cwd=sys.prefix, check=False).returncode

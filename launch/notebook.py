@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from . import PYSHMEMRUN
 from .interactive import END
 
 USAGE = "%pyshmem -n 4, with more options of pyshmemrun, starts PEs, and %pyshmem off ends them"
@@ -32,7 +33,7 @@ class Session:
         if words == ["off"]:
             return
         self._job = subprocess.Popen(
-            [sys.executable, "-m", "pyshmem.launch", *words, "--cells"],
+            [*PYSHMEMRUN, *words, "--cells"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
+from . import PYSHMEMRUN
 from .bench import with_suites
 from .doctor import gpus
 
@@ -32,17 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     for pes in sorted({2, n}):  # the tables of pairs and of larger teams
         orders = options.orders if pes == n else 0
-        command = [
-            sys.executable,
-            "-m",
-            "pyshmem.launch",
-            "-n",
-            str(pes),
-            "-m",
-            "benchmarks.tune",
-            "--orders",
-            str(orders),
-        ]
+        command = [*PYSHMEMRUN, "-n", str(pes), "-m", "benchmarks.tune", "--orders", str(orders)]
         status = subprocess.run(command, env=with_suites(), check=False).returncode
         if status:
             return status

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyshmem as shmem
-from pyshmem.launch import tune
+from pyshmem.launch import PYSHMEMRUN, tune
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.copy_engine import PARTS, gathered_chunks, parts_of, wave_of
 from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
@@ -151,7 +151,7 @@ def test_one_command_measures_pairs_and_then_all_gpus_with_the_tile_orders(gpus,
     started = []
 
     def run(command, env, check):
-        assert command[1:4] == ["-m", "pyshmem.launch", "-n"] and command[5:7] == ["-m", "benchmarks.tune"]
+        assert command[:3] == [*PYSHMEMRUN] and command[3] == "-n" and command[5:7] == ["-m", "benchmarks.tune"]
         assert (pathlib.Path(env["PYTHONPATH"].split(os.pathsep)[0]) / "benchmarks" / "tune.py").exists()
         started.append((command[4], command[-1]))
         return SimpleNamespace(returncode=0)
