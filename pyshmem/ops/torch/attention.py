@@ -13,6 +13,8 @@ from pyshmem.ops.attention.prefill_library import room_for_sums
 from pyshmem.ops.autocast import lowered
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, needed_of, operator, team_of
 
+__all__ = ["attention", "flash_decode"]
+
 
 @operator(cast=lowered)
 def flash_decode(

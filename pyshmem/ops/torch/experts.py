@@ -13,6 +13,8 @@ from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
 from pyshmem.runtime.errors import ArgumentError, refuse
 
+__all__ = ["moe_combine", "moe_dispatch", "scaled_moe_dispatch"]
+
 
 def _plan(
     name: str, given: tuple[Any, Tensor, Tensor], experts: int, capacity: int | None, tokens: int | None,

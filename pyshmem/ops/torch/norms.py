@@ -16,6 +16,15 @@ from pyshmem.ops.norms import reduce_scatter_rms_norm as shared
 from pyshmem.ops.norms.gradients import Options, Way, gradients_of, require_meaning
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, needed_of, operator, team_of
 
+__all__ = [
+    "all_reduce_rms_norm",
+    "reduce_scatter_rms_norm",
+    "reduce_scatter_rms_norm_all_gather",
+    "scaled_all_reduce_rms_norm",
+    "scaled_reduce_scatter_rms_norm",
+    "scaled_reduce_scatter_rms_norm_all_gather",
+]
+
 
 def _numbers(rows: Tensor) -> Scaled:
     """Return room for rows of 8 bits."""

@@ -19,6 +19,8 @@ from pyshmem.ops import autocast
 from pyshmem.ops.gradients import transformed
 from pyshmem.runtime.errors import ArgumentError, refuse
 
+__all__ = ["name_team"]
+
 WORLD = "world"
 Cast = Callable[..., tuple[Any, ...]]
 _teams: dict[str, Team] = {}
