@@ -149,8 +149,8 @@ MUTANTS = [
     Mutant("c-exscan-begins-with-the-first-element", _C, "if (f->mode == EXSCAN && j == 0) memset(total, 0, count * f->kind->wide);",
            "if (f->mode == EXSCAN && j == 0) memcpy(total, part, count * f->kind->wide);", "2 collective_teams sums_are_those"),
     Mutant("c-words-torn", _C, "if (nbytes == 8 && !(both & 7)) WORD(uint64_t)",
-           "if (nbytes == 8) { volatile char *to = dst; const volatile char *from = src;"
-           " for (int i = 0; i < 8; i++) to[i] = from[i]; return; }", "3 rma never_seen_torn"),
+           "if (nbytes == 8) { volatile uint32_t *to = (void *)dst; const volatile uint32_t *from = (const void *)src;"
+           " to[0] = from[0]; for (volatile int i = 0; i < 100; i++) {} to[1] = from[1]; return; }", "2 rma never_seen_torn"),
     Mutant("c-add-is-a-load-and-a-store", _C, "return (T##_t)__atomic_fetch_add(p, (B##_t)v, __ATOMIC_SEQ_CST);",
            "B##_t old = *(volatile B##_t *)p; *(volatile B##_t *)p = old + (B##_t)v; return (T##_t)old;",
            "2 amo no_add_is_lost"),
@@ -169,7 +169,7 @@ MUTANTS = [
     Mutant("c-service-trusts-every-request", _C, "return offset <= far->length && nbytes <= far->length - offset;",
            "return offset <= far->length || nbytes > 0;", "jobs service outside_the_heap"),
     Mutant("c-the-service-is-not-woken-after-a-wait", _C, "report(s, EPOLLIN);", "", "jobs service waits_begin_and_end"),
-    Mutant("c-a-wait-executes-no-requests", _C, "if (!helping) {", "if (!helping) return; else {",
+    Mutant("c-a-wait-executes-no-requests", _C, "if (!helping) {", "if (!helping) return 0; if (!helping) {",
            "jobs service service_sleeps_on"),
     Mutant("c-proxy-drain-returns-at-once", _C, "while (x) { uint64_t number", "while (0 && x) { uint64_t number",
            "jobs proxy drain_returns_after"),
@@ -374,7 +374,7 @@ MUTANTS = [
            "jobs amd_memory growths_get_larger"),
     Mutant("amd-import-without-a-cure", "pyshmem/runtime/gpu/*.py", '_IMPORT_HINT if operation == "import" else ""', '""',
            "jobs amd_peers control_group_forbids"),
-    Mutant("amd-flag-without-a-release", _OPS, "self._near.publish(self._near.use_stream())", "pass", "jobs amd_queues flags_of_chunks"),
+    Mutant("amd-flag-without-a-release", _OPS, "heap.near.publish(heap.near.use_stream())", "pass", "jobs amd_queues flags_of_chunks"),
     Mutant("amd-copies-by-kernels-beside-products", _OPS, "if not machine().copies:", "if False:",
            "2 ops_selection copy_engines_only"),
     Mutant("library-of-8-bit-floats-never", _OPS, "or _outweighed(problem)", "", "2 ops_selection not_slower"),
