@@ -297,6 +297,20 @@ static PyObject *py_begin_event(PyObject *self, PyObject *const *args, Py_ssize_
     return PyLong_FromLongLong(e - recording.file.events);
 }
 
+/* look_at(index, address, item, is_unsigned): a wait of begin_event for a word of CPU memory, of `item` bytes, begins
+ * now, with what the word is. */
+static PyObject *py_look_at(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self;
+    int64_t i;
+    operand_t t = {0};
+    if (!arity("look_at", n, 4) || !to_i64(args[0], &i) || !to_u64(args[1], &t.address) || !to_u64(args[2], &t.item))
+        return NULL;
+    t.code = args[3] == Py_True ? DL_UINT : DL_INT;
+    if (recording.file.head && i >= 0 && (uint64_t)i < recording.file.head->room)
+        look_at(&recording.file.events[i], &t);
+    Py_RETURN_NONE;
+}
+
 /* end_event(index, failed): an index of begin_event since the events were opened. */
 static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -314,5 +328,5 @@ static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t 
 }
 
 static PyMethodDef event_methods[] = {METHOD(recorded),  METHOD(open_events), METHOD_NO_ARGUMENTS(close_events),
-                                      METHOD(note_sent), METHOD(begin_event), METHOD(end_event),
-                                      LAST_METHOD};
+                                      METHOD(note_sent), METHOD(begin_event), METHOD(look_at),
+                                      METHOD(end_event), LAST_METHOD};

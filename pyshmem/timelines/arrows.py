@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator
 from operator import eq, ge, gt, le, lt, ne
 from typing import NamedTuple
 
-from pyshmem.timelines.events import ADD, BEFORE, LAST, ON_GPU, SET, WAITS, WORD, Event
+from pyshmem.timelines.events import ADD, BEFORE, LAST, MULTIPROCESSORS, ON_GPU, SET, WAITS, WORD, Event
 
 _HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.runtime.comparisons
-# nanoseconds, at most, from a kernel's look at a word to the wait's beginning, in which the system may pause a PE
+# nanoseconds, at most, from a compiled kernel's look at a word to the wait's beginning; others look as it begins
 _LOOK = 100_000
 Word = tuple[int, bool, int]  # the PE, whether on its GPU, the place
 
@@ -137,11 +137,15 @@ def _ending(wait: Event, history: History, slack: int) -> Event | None:
 
 
 def _just_before(wait: Event, history: History, slack: int) -> Event | None:
-    """A write that came after the look at the word, and ended before the wait's beginning was noted."""
-    for each in history.under_way(wait.begin - _LOOK - slack, wait.begin, step=-1):
-        if isinstance(each, Write) and wait.begin - _LOOK - slack <= each.event.ended < wait.begin:
-            return each.event if _holds(wait, each.leaves) else None
-    return None
+    """The first write that came after a compiled kernel's look at the word, and ended before the wait's beginning."""
+    found = None
+    early = wait.begin - _LOOK - slack
+    for each in history.under_way(early, wait.begin, step=-1) if wait.track >= MULTIPROCESSORS else ():
+        if isinstance(each, Write) and early <= each.event.ended < wait.begin:
+            if not _holds(wait, each.leaves):
+                break
+            found = each.event
+    return found
 
 
 def _ending_of_many(wait: Event, histories: list[History], slack: int) -> Event | None:

@@ -11,7 +11,7 @@ from launching import PYSHMEMRUN
 from pyshmem.device.arch.rules import code_of
 from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
-from pyshmem.timelines.events import ADD, BEFORE, SET, SPAN, WAITS, WORD, Event, plain
+from pyshmem.timelines.events import ADD, BEFORE, HOST, MULTIPROCESSORS, SET, SPAN, WAITS, WORD, Event, plain
 from pyshmem.timelines.rings import ROW, settled
 from pyshmem.timelines.taxes import call_of, divided
 from trace_format import checked
@@ -317,18 +317,56 @@ def test_a_job_in_which_a_pe_is_killed_leaves_a_file_with_all_that_was_recorded(
     assert not (tmp_path / "out.json.parts").exists()
 
 
-def event(pe, begin, end, op, value, before=0, to=-1):
+TWICE = """
+import torch
+import triton
+import pyshmem as shmem
+import pyshmem.device as dev
+from pyshmem.device.arch.interpreter import events
+
+@triton.jit
+def wait(ctx, word):
+    dev.signal_wait_until(ctx, word, dev.CMP_GE, 1)
+
+def number_of(name):
+    if name == "dev.signal_wait_until":  # the wait has been called, and its event has not begun
+        shmem.signal_add(word, 1, 0)
+        shmem.signal_add(word, 1, 0)
+    return usual(name)
+
+shmem.init()
+word = shmem.zeros(1, dtype=torch.uint64)
+with shmem.trace("out.json"):
+    usual, events.recording.number_of = events.recording.number_of, number_of
+    wait[(1,)](shmem.device_context(), word)
+"""
+
+
+def test_an_interpreted_wait_begins_as_its_word_is_seen_so_that_the_first_of_two_messages_ends_it(tmp_path):
+    status, _, err = python(TWICE, tmp_path=tmp_path)
+    assert status == 0, err
+    _, calls, arrows = read(tmp_path / "out.json")
+    first, _ = sorted((call for call in calls if call["name"] == "shmem.signal_add"), key=lambda call: call["ts"])
+    (wait,) = (call for call in calls if call["name"] == "dev.signal_wait_until")
+    begin, end = sorted(arrows, key=lambda arrow: arrow["ph"], reverse=True)
+    assert at(calls, begin) == first and at(calls, end) == wait and wait["args"]["began_at"] == 2
+
+
+def event(pe, begin, end, op, value, before=0, to=-1, track=HOST):
     flags = WORD | (BEFORE if op >= WAITS else 0)
-    return Event(pe, begin, end, 8, 64, value, before, to, "shmem.call", 1, op, flags, 0)
+    return Event(pe, begin, end, 8, 64, value, before, to, "shmem.call", 1, op, flags, track)
 
 
-def test_arrow_comes_from_a_write_between_the_look_at_the_word_and_the_beginning_of_the_wait():
-    write, wait = event(0, 1000, 1100, ADD, 1, to=1), event(1, 1200, 1300, WAITS + 3, 1)
-    assert [*joined([write, wait])] == [(write, wait)]
-    long_ago = event(0, 1000, 1100, SET, 1, to=1), event(1, 10**6, 10**6 + 100, WAITS + 3, 1)
-    assert [*joined(long_ago)] == []  # the word was not 1 then: something else has written it
-    not_it = event(0, 1000, 1100, SET, 1, to=1), event(1, 1200, 1300, WAITS + 3, 2)
-    assert [*joined(not_it)] == []
+def test_arrow_comes_from_the_first_write_between_a_compiled_kernels_look_and_the_beginning_of_its_wait():
+    def wait(begin, value, track=MULTIPROCESSORS):
+        return event(1, begin, begin + 100, WAITS + 3, value, track=track)
+
+    first, second = (event(0, begin, begin + 100, ADD, 1, to=1) for begin in (1000, 1050))
+    assert [*joined([first, second, wait(1200, 1)])] == [(first, wait(1200, 1))]
+    assert [*joined([first, second, wait(1200, 2)])] == [(second, wait(1200, 2))]
+    assert [*joined([first, second, wait(1200, 3)])] == []
+    assert [*joined([first, wait(10**6, 1)])] == []  # the word was not 1 then: something else has written it
+    assert [*joined([first, wait(1200, 1, HOST)])] == []  # what begins as the word is seen has no such write
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import triton.language as tl
 
 from pyshmem.device.arch.fields import decoded
 from pyshmem.device.arch.interpreter.checks import check_waited
-from pyshmem.device.arch.interpreter.values import array, memory, number
+from pyshmem.device.arch.interpreter.values import array, item_bytes, number
 from pyshmem.device.arch.rules import kind_of, kind_of_write, size_of, text_of
 from pyshmem.runtime import _native
 from pyshmem.runtime.cpu_heap import cpu
@@ -59,9 +59,11 @@ def begin_write(ctx: Any, routine: str, op: str, word: Any, value: Any, pe: Any,
 
 @if_recorded
 def begin_wait(ctx: Any, routine: str, argument: str, word: Any, cmp: Any, value: Any) -> int:
-    """Begin the event of a wait for one word, with what the word is now. Errors: those of wait."""
-    kind = kind_of("wait", check_waited(routine, argument, word, cmp)[1])
-    return _begin(ctx, f"dev.{routine}", kind, None, word, 1, _offset(word), value, int(memory(word, 1)[0]))
+    """Begin the event of a wait for one word, with what the word is as it begins. Errors: those of wait."""
+    element, comparison = check_waited(routine, argument, word, cmp)
+    event = _begin(ctx, f"dev.{routine}", kind_of("wait", comparison), None, word, 1, _offset(word), value)
+    _native.look_at(event, int(number(word)), item_bytes(word), element.startswith("u"))
+    return event
 
 
 @if_recorded
