@@ -11,6 +11,8 @@ from pyshmem.timelines.prediction import Machine, predicted
 from pyshmem.timelines.replay import Timeline
 from pyshmem.timelines.taxes import read
 
+from .units import short
+
 DESCRIPTION = """Replay a timeline that pyshmemrun --trace has written with other links, cores or PEs, and print how long the
 program would take. What is not given stays as it was. Each PE does as much as it did, whatever the number of PEs;
 further ones do as those of the timeline."""
@@ -37,11 +39,13 @@ def main(arguments: Sequence[str]) -> int:
     machine = Machine(options.link_rate, options.latency, options.compute_rate, options.pes)
     found = predicted(Timeline(calls, arrows), machine)
     if found.links:
-        rate = f"{found.links.rate / 1e3:.3g} GB/s" if found.links.rate != float("inf") else "any rate"
+        rate = short(1e6 * found.links.rate, "B/s") if found.links.rate != float("inf") else "any rate"
         print(
             f"puts and gets took {found.links.latency:.3g} us + bytes at {rate}, each +- {100 * found.links.error:.0f} %"
         )
     print(f"recorded {found.recorded / 1e3:.3f} ms, predicted {found.time / 1e3:.3f} ms +- {found.error / 1e3:.3f} ms")
+    if machine == Machine():
+        print("what would differ? --compute-rate 2, --link-rate 100, --latency 2, --pes 8: see --help")
     for line in notes:
         print(line)
     return 0

@@ -126,8 +126,7 @@ def find(wanted: int) -> Job:
 
 def _above(pid: int) -> Iterator[int]:
     """The processes that have started this one, but for those that start everything."""
-    while pid > 1:
-        pid = status(pid)[1]
+    while (pid := status(pid)[1]) > 1:
         yield pid
 
 

@@ -15,6 +15,8 @@ from pyshmem.timelines.programs import by_programs
 from pyshmem.timelines.replay import Timeline, savings
 from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links, read
 
+from .units import short
+
 DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
 meetings until the last PE came, and communication that nothing hides. The parts of a PE sum to the time of the whole."""
 
@@ -96,9 +98,10 @@ def _print_programs(console: Any, table: Any, calls: list[Call]) -> None:
 
 def _print_links(console: Any, table: Any, calls: list[Call], whole: float) -> None:
     if pairs := links(calls):
-        titles = ["from", "to", "calls", "MB", "ms busy", "of the whole", "GB/s busy"]
-        rows = [[f"PE {pe}", f"PE {to}", str(link.calls), f"{link.nbytes / 1e6:.3g}", f"{link.time / 1e3:.2f}",
-                 f"{100 * link.time / whole:.0f}%", f"{link.rate:.3g}"] for (pe, to), link in pairs.items()]  # fmt: skip
+        titles = ["from", "to", "calls", "bytes", "ms busy", "of the whole", "rate while busy"]
+        rows = [[f"PE {pe}", f"PE {to}", str(link.calls), short(link.nbytes, "B"), f"{link.time / 1e3:.2f}",
+                 f"{100 * link.time / whole:.0f}%", short(1e9 * link.rate, "B/s")]
+                for (pe, to), link in pairs.items()]  # fmt: skip
         console.print(_table(table, "Puts and gets between PEs, while such a call runs", titles, rows))
 
 

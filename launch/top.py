@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 from pyshmem.runtime.activity import Counts
 
 from .running import Job, Unfound, find, jobs
+from .units import short
 
 DESCRIPTION = """Show what each PE of a running job does on this machine, once a second: calls and bytes to near and to far
 PEs, the time it waits and in which call, meetings, the use of its heap, requests of far PEs. Without JOB, list the jobs."""
-UNITS = ("", "k", "M", "G", "T", "P")
 NS = 1e9
 
 
@@ -138,7 +138,7 @@ def _rates(pe: int, state: str, before: Counts, after: Counts, then: int, now: i
     seconds = (now - then) / NS
 
     def rate(late: int, early: int) -> float:
-        return (late - early) / seconds
+        return max(0, late - early) / seconds  # finalize, and the next init, count from 0 again
 
     waits_now = state == "running" and after.since > 0
     waited = rate(_waited(after, now if waits_now else 0), _waited(before, then)) / NS
@@ -194,12 +194,12 @@ def _table(title: str, rates: Sequence[Rates]) -> Any:
     gpu = any(each.gpu_heap_bytes for each in rates)
     table = Table(title=title, title_justify="left")
     columns = [("PE", lambda each: str(each.pe)),
-               ("calls/s", lambda each: _short(each.near_calls)), ("bytes/s", lambda each: _short(each.near_bytes)),
-               *((("far calls/s", lambda each: _short(each.far_calls)), ("far bytes/s", lambda each: _short(each.far_bytes)),
-                  ("requests/s", lambda each: _short(each.served)),
-                  ("their bytes/s", lambda each: _short(each.served_bytes)))
+               ("calls/s", lambda each: short(each.near_calls)), ("bytes/s", lambda each: short(each.near_bytes)),
+               *((("far calls/s", lambda each: short(each.far_calls)), ("far bytes/s", lambda each: short(each.far_bytes)),
+                  ("requests/s", lambda each: short(each.served)),
+                  ("their bytes/s", lambda each: short(each.served_bytes)))
                  if far else ()),
-               ("meetings/s", lambda each: _short(each.meetings)), ("waits/s", lambda each: _short(each.waits)),
+               ("meetings/s", lambda each: short(each.meetings)), ("waits/s", lambda each: short(each.waits)),
                ("waiting", lambda each: f"{100 * each.waiting:.0f}%"),
                ("heap", lambda each: _share(each.heap_used, each.heap_bytes)),
                *((("GPU heap", lambda each: _share(each.gpu_heap_used, each.gpu_heap_bytes)),) if gpu else ()),
@@ -215,15 +215,6 @@ def _now(rates: Rates) -> str:
     if rates.state != "running":
         return "has ended" if rates.state == "ended" else "ended without finalize"
     return f"{rates.now}, {rates.now_seconds:.1f} s" if rates.now_seconds >= 0.05 else rates.now
-
-
-def _short(number: float) -> str:
-    """Such as "12.3 M"."""
-    for unit in UNITS:
-        if number < 999.5 or unit == UNITS[-1]:
-            return f"{number:.0f}" if not unit else f"{number:.3g} {unit}"
-        number /= 1000
-    raise AssertionError
 
 
 def _share(used: int, size: int) -> str:

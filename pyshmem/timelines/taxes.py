@@ -66,7 +66,11 @@ class Taxes(NamedTuple):
 def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
     """The calls and arrows of a timeline, and what is incomplete in it. Errors: OSError; ValueError if it is none."""
     try:
-        found = json.loads(path.read_text())
+        text = path.read_text()
+    except FileNotFoundError:
+        raise ValueError(f"got no file {path}; wants a timeline: pyshmemrun --trace {path} writes one") from None
+    try:
+        found = json.loads(text)
         rows = found["traceEvents"]
         calls = [call_of(row) for row in rows if row["ph"] == "X"]
         sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
@@ -214,10 +218,10 @@ class Link(NamedTuple):
 
 
 def links(calls: list[Call]) -> dict[tuple[int, int], Link]:
-    """By the PE that calls and the PE of the data."""
+    """By the PE that calls and the other PE, which has the data."""
     found: dict[tuple[int, int], list[Call]] = defaultdict(list)
     for call in calls:
-        if call.kind in ("put", "get") and call.nbytes and call.to >= 0:
+        if call.kind in ("put", "get") and call.nbytes and call.to >= 0 and call.to != call.pe:
             found[call.pe, call.to].append(call)
     return {
         pair: Link(len(own), sum(each.nbytes for each in own), _covered(own)) for pair, own in sorted(found.items())

@@ -138,7 +138,7 @@ def test_the_command_says_the_time_and_its_error_and_refuses_other_files(tmp_pat
     (tmp_path / "out.json").write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
     assert command.main([str(tmp_path / "out.json"), "--link-rate", "0.2", "--compute-rate", "2"]) == 0
     out = capsys.readouterr().out
-    assert "0.1 GB/s, each +- 0 %" in out
+    assert "100 MB/s, each +- 0 %" in out
     assert "recorded 0.400 ms, predicted 0.400 ms +- 0.000 ms" in out  # PE 1 does not change
     assert command.main([str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err

@@ -90,6 +90,7 @@ def test_links_have_the_rate_while_a_call_runs_and_are_printed(tmp_path, capsys)
     rows.append(row(1, 0, 200, "shmem.get", "get", bytes=1_000_000))
     for each in rows:
         each["args"]["pe"] = 1 - each["pid"]
+    rows.append(row(1, 0, 200, "shmem.put", "put", bytes=1_000_000) | {"args": {"bytes": 1, "pe": 1}})  # to itself
     path = tmp_path / "out.json"
     path.write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
     found = taxes.links(taxes.read(path)[0])
@@ -97,7 +98,15 @@ def test_links_have_the_rate_while_a_call_runs_and_are_printed(tmp_path, capsys)
     assert found[0, 1].rate == pytest.approx(2.4)
     assert command.main([str(path)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "PE 0" in line and "PE 1" in line)
-    assert [each.strip() for each in line.strip("│").split("│")] == ["PE 0", "PE 1", "3", "0.06", "0.03", "12%", "2.4"]
+    assert [each.strip() for each in line.strip("│").split("│")] == [
+        "PE 0",
+        "PE 1",
+        "3",
+        "60 kB",
+        "0.03",
+        "12%",
+        "2.4 GB/s",
+    ]
 
 
 calls = st.builds(
@@ -129,6 +138,7 @@ def test_the_command_prints_shares_and_the_pe_that_was_waited_for_and_refuses_ot
     assert command.main([str(tmp_path / "other.json")]) == 2
     assert "other.json; wants a timeline that pyshmemrun --trace has written" in capsys.readouterr().err
     assert command.main([str(tmp_path / "none.json")]) == 2
+    assert f"got no file {tmp_path}/none.json; wants a timeline" in capsys.readouterr().err
 
 
 def test_the_picture_of_savings_has_a_bar_for_each_pe_and_the_time_without_each_part(tmp_path, capsys):

@@ -129,6 +129,7 @@ def test_top_refuses_what_is_no_job(capsys, monkeypatch):
     assert "which is no process of this machine" in capsys.readouterr().err
     assert top.main([str(os.getpid())]) == 2
     assert "is of no job that runs here" in capsys.readouterr().err
+    assert 1 not in running._above(os.getpid())  # it has started everything
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     assert top.main([str(os.getpid())]) == 2
     assert f"is of user {os.stat('/proc/self').st_uid}; a job can be watched by its own user" in capsys.readouterr().err
@@ -155,6 +156,8 @@ def test_rates_are_of_the_interval_and_a_wait_under_way_counts():
     assert (half.waiting, half.now) == (0.5, "")
     ended_in_between = top._rates(0, "running", counts(since=10**9), counts(waited=10**9), 2 * 10**9, 4 * 10**9)
     assert ended_in_between.waiting == 0
+    finalized = top._rates(0, "ended", counts(meetings=100, calls=(9, 0)), counts(ended=True), 10**9, 2 * 10**9)
+    assert (finalized.meetings, finalized.near_calls) == (0, 0)
 
 
 @pytest.mark.parametrize(
