@@ -129,7 +129,10 @@ static link_t *fly(uint64_t place, char *data, uint64_t nbytes, int writes, int 
             continue;
         }
         if (error) {
-            l->error = error;
+            if (error == ENOMEM && !fabric_settle(l))
+                refuse_call(); /* no memory, or not to be registered */
+            else
+                l->error = error;
             return l;
         }
         offset += now, data += now, nbytes -= now;

@@ -111,12 +111,13 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
                        .nbytes = n * item,
                        .value = step};
         expected_t e = {l->sent + 1, n * item, dest + i * own_step, own_step, item, NULL, packed};
-        failed = packed ? expect(l, e) : link_fail(l, ENOMEM);
+        failed = packed ? expect(l, e) : refuse_call();
         if (failed) free(packed);
         failed = failed || request(l, &r, NULL, 0);
     }
-    last = l->sent;
-    return link_leave(l, failed) || link_await(l, first, last) ? l : NULL;
+    last = l->sent; /* of a call that is refused, earlier replies come */
+    link_leave(l, 0);
+    return (last >= first && link_await(l, first, last)) || failed ? l : NULL;
 }
 
 /* Performs an atomic. old: where its previous value goes, a uint64_t or, without `wait`, a word of its type; NULL for
@@ -211,7 +212,7 @@ static link_t *far_fence(void) {
 
 static void say_goodbye(link_t *l) {
     request_t bye = {.op = BYE};
-    l->wire.on = 0;
+    l->wire.on = 0, l->n_held = 0; /* all requests have been completed, unless a call was refused */
     if (l->fd >= 0 && (!l->error || far->trial)) link_write(l, &(struct iovec){&bye, sizeof bye}, 1);
     end_connection(&l->fd);
 }
@@ -238,8 +239,7 @@ static PyObject *far_result(PyThreadState *released, link_t *failed, const char 
     int raised = caller.raised;
     caller.raised = 0;
     if (raised) return NULL;
-    PyObject *none =
-        PyObject_CallFunction(far->refuse, "sii", routine, failed->pe, failed->error ? failed->error : EDEADLK);
+    PyObject *none = PyObject_CallFunction(far->refuse, "sii", routine, failed->pe, take_error(failed));
     if (none) {
         Py_DECREF(none);
         PyErr_SetString(PyExc_OSError, "the connection to a far PE has failed");

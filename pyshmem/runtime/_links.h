@@ -139,11 +139,11 @@ static void end_connection(int *fd) {
 }
 
 /* A call of a thread of Python, which has released the GIL: while it waits, signal handlers run. raised: one has raised
- * an exception. */
+ * an exception. refused: this thread had no memory for a request, of which nothing has been sent. */
 static _Thread_local struct {
     PyThreadState *released;
     int64_t checked;
-    int raised;
+    int raised, refused;
 } caller;
 
 static void begin_call(void) {
@@ -180,13 +180,26 @@ static int link_fail(link_t *l, int error) {
     return -1;
 }
 
+/* For want of memory nothing more of a call is sent. The connection goes on. */
+static int refuse_call(void) {
+    caller.refused = 1;
+    return -1;
+}
+
+/* Why a call on this link has failed. */
+static int take_error(const link_t *l) {
+    int error = caller.refused ? ENOBUFS : l->error;
+    caller.refused = 0;
+    return error ? error : EDEADLK; /* a handler that calls the PE of the call that it has interrupted */
+}
+
 /* ---- replies ---- */
 
 static int expect(link_t *l, expected_t e) {
     if (l->count == l->room) {
         uint64_t room = l->room ? 2 * l->room : QUEUE;
         expected_t *queue = malloc(room * sizeof *queue);
-        if (!queue) return link_fail(l, ENOMEM);
+        if (!queue) return refuse_call();
         for (uint64_t i = 0; i < l->count; i++) queue[i] = l->queue[(l->first + i) % l->room];
         free(l->queue);
         l->queue = queue, l->room = room, l->first = 0;

@@ -90,7 +90,7 @@ static void tell_failure(proxy_t *x, int64_t pe, int error) {
 /* Ends a request, also one that has failed: the kernel must not wait for it until the time limit. */
 static void end_request(proxy_t *x, slot_t *s, link_t *failed) {
     int replies = s->op == GET || s->op == GET_STRIDED || s->op == FETCH;
-    if (failed) tell_failure(x, failed->pe, failed->error);
+    if (failed) tell_failure(x, failed->pe, take_error(failed));
     __atomic_store_n(replies ? &s->done : &s->free, x->executed + 1, __ATOMIC_RELEASE);
     __atomic_store_n(&x->executed, x->executed + 1, __ATOMIC_RELEASE);
 }

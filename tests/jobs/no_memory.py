@@ -31,7 +31,8 @@ def try_out(part, number, wanted, made):
     except MemoryError:
         said = "no memory"
     except OSError as error:
-        said = "no memory" if error.errno == errno.ENOMEM or os.strerror(errno.ENOMEM) in str(error) else str(error)
+        lacks = error.errno in (errno.ENOMEM, errno.ENOBUFS) or os.strerror(errno.ENOMEM) in str(error)
+        said = "no memory" if lacks else str(error)
     if made.value < number:
         os._exit(LAST)
     wanted.value = 0
