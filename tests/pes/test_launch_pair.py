@@ -103,6 +103,8 @@ def test_a_group_plans_a_small_reduction_of_private_tensors_once_and_a_large_one
         assert not lanes.enqueue(lane, "reduce", "and", small, small)
         assert not lanes.enqueue(least, "reduce", "max", small, small)  # which would take two rounds of a peer
     assert not lanes.enqueue(lane, "reduce", "sum", odd, odd)
+    read_by_peers = torch.zeros(1010, device=default().device)  # in one round
+    assert not lanes.enqueue(lane, "reduce", "sum", read_by_peers, read_by_peers)
     assert started == [("reduce", "sum", small.data_ptr(), small.data_ptr(), 400)]
     assert len(driver.calls) == 2
 
