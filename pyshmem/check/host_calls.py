@@ -250,7 +250,7 @@ def wait(name: str, call: Call) -> Call:
         if recorder.idle:
             return call(*given)
         try:
-            rows = _row(name, *given) if one and type(ivars) is torch.Tensor else _rows(name, *given)
+            rows = _rows(name, *given)
         except INVALID:  # the call itself refuses them
             return hidden(call, *given)
         if blocks and rows and not (one and _holds(ivars, rows[0])):
@@ -272,18 +272,13 @@ def wait(name: str, call: Call) -> Call:
     return recorded
 
 
-def _row(name: str, ivar: torch.Tensor, cmp: Any, value: Any) -> list[tuple[int, int, bool, int, int]]:
-    """As _rows, of a wait for one word."""
-    return [
-        (recorder.place(ivar), ivar.itemsize, ivar.dtype not in _UNSIGNED, int(comparison(name, cmp)), integer(value))
-    ]
-
-
 def _holds(ivar: Any, row: tuple[int, int, bool, int, int]) -> bool:
     """Whether the condition of a wait holds already, so that the wait needs no record of its begin."""
     holds = TEST.get(ivar.dtype) if type(ivar) is torch.Tensor else None
+    if holds is None or ivar.data_ptr() % row[1] or not recorder.maps(ivar.data_ptr()):
+        return False
     try:
-        return holds is not None and bool(holds(ivar.data_ptr(), row[3], row[4]))
+        return bool(holds(ivar.data_ptr(), row[3], row[4]))
     except OverflowError:  # the call itself refuses the value
         return False
 
@@ -293,6 +288,8 @@ def _rows(name: str, ivars: Any, cmp: Any, value: Any, status: Any = None) -> li
     operand = describe(name, "ivars", ivars)
     start, size = recorder.at(operand.address, 0)[1], operand.itemsize
     signed, code = operand.dtype not in _UNSIGNED, comparison(name, cmp)
+    if status is None and type(value) is int and operand.nelems == 1:  # the usual case
+        return [(start, size, signed, int(code), value)]
     if name.endswith("_vector"):
         values = [int(each) for each in (value.tolist() if hasattr(value, "tolist") else value)]
     else:

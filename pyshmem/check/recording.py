@@ -126,6 +126,10 @@ class Recorder:
             return pe, cpu.stride + place, cpu.stride + place + nbytes
         return -1 - job.my_pe, address, address + nbytes
 
+    def maps(self, address: int) -> bool:
+        """Whether this is an address of a near PE's heap."""
+        return self._first <= address < self._last
+
     def place(self, array: Any) -> int:
         """Where a symmetric array begins in every heap."""
         return self._placed(array.data_ptr() if type(array) is torch.Tensor else extent(array, 0)[0])
