@@ -1,7 +1,8 @@
 """Which kernel a collective on a stream takes, by its size: tables that `pyshmem tune` measures and writes.
 
 At init all PEs read the file that PYSHMEM_TUNING names; without it the one in the user's cache folder for the GPU's
-architecture, and else the package's own. Kernels of PEs that meet must be of one table, so a difference is refused.
+architecture, and else the package's own, tuned/*.json. on_stream chooses by them. Kernels of PEs that meet must be of one
+table, so a difference is refused.
 """
 
 from __future__ import annotations
