@@ -35,7 +35,7 @@ class Graph:
     """The operations of a schedule, each with those that it waits for, from the streams on which it enqueues them."""
 
     def __init__(self, monkeypatch, vendor):
-        self.names, self.before = [], []
+        self.names, self.before, self.vendor = [], [], vendor
         self.stream = Stream(self)
         monkeypatch.setattr(torch.cuda, "Stream", lambda **options: Stream(self))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: self.stream)
@@ -132,6 +132,7 @@ def made(kind, graph, n_pes, monkeypatch):
         **{name: lambda *arguments, name=name: graph.does(name) for name in ("sender", "beginner", "Sum")},
         "Chunks": type("", (Chunks,), {"__init__": lambda self, *arguments: Chunks.__init__(self, graph)}),
         "workspace_of": lambda problem, given, **room: space,
+        "order_copies": graph.does("order") if graph.vendor == "hip" else lambda: None,
     }
     for name, value in stand_ins.items():
         monkeypatch.setattr(copy_engine, name, value)

@@ -69,7 +69,7 @@ MUTANTS = [
     Mutant("timelines-arrow-from-the-wrong-pe", _TIMELINES, "writes[each.to, on_gpu", "writes[each.pe, on_gpu",
            "jobs timelines arrows_join"),
     Mutant("timelines-word-seen-as-the-wait-began", _TIMELINES, "return _just_before(wait, history, slack)", "return None",
-           "jobs timelines look_at"),
+           "jobs timelines between_a_compiled"),
     Mutant("timelines-value-is-never-taken", _TIMELINES, "if each.again:", "if False:", "jobs timelines arrows_join"),
     Mutant("timelines-word-of-kernels-of-the-wrong-place", _INTERPRETER,
            "int(number(word)) - cpu.base", "int(number(word))", "jobs timelines each_wait"),
