@@ -46,7 +46,8 @@ static int is_shy(void) {
 static void doze(service_t *s) {
     uint64_t count;
     struct pollfd p[2] = {{s->epoll, POLLIN, 0}, {s->nap, POLLIN, 0}};
-    if (poll(p, 2, -1) > 0 && p[1].revents && read(s->nap, &count, sizeof count) < 0) end_pe();
+    if (poll(p, 2, -1) > 0 && p[1].revents && read(s->nap, &count, sizeof count) < 0 && errno != EAGAIN)
+        end_pe(); /* EAGAIN: another thread has read it */
 }
 
 /* Executes what has come. ends: the wait is over, or goes on without this. Returns whether it has slept. The service

@@ -25,7 +25,7 @@ static int start_service(int listener) {
     service_t *s = calloc(1, sizeof *s);
     if (!s) return ENOMEM;
     s->listener = listener, s->epoll = epoll_create1(EPOLL_CLOEXEC), s->wake = eventfd(0, EFD_CLOEXEC),
-    s->outer = epoll_create1(EPOLL_CLOEXEC), s->nap = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+    s->outer = epoll_create1(EPOLL_CLOEXEC), s->nap = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
     pthread_mutex_init(&s->seat, NULL);
     struct itimerspec naps = {{0, NAP_NS}, {0, NAP_NS}};
     struct epoll_event listening = {.events = EPOLLIN, .data.ptr = &s->listener},
