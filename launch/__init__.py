@@ -2,12 +2,8 @@
 
 import sys
 
-# the command line of pyshmemrun, without pyshmem's own __init__, whose import of torch would take a second
-PYSHMEMRUN = (
-    sys.executable,
-    "-c",
-    """import importlib.util, sys
+# what a program begins with that imports modules of pyshmem without its own __init__, whose import of torch takes a second
+WITHOUT_TORCH = """import importlib.util, sys
 sys.modules["pyshmem"] = importlib.util.module_from_spec(importlib.util.find_spec("pyshmem"))
-from pyshmem.launch.run import main
-sys.exit(main())""",
-)
+"""
+PYSHMEMRUN = (sys.executable, "-c", f"{WITHOUT_TORCH}from pyshmem.launch.run import main\nsys.exit(main())")

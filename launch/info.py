@@ -19,15 +19,13 @@ from pyshmem.runtime import environment, interpreter, requirements, site_default
 from pyshmem.runtime.errors import ArgumentError
 from pyshmem.version import OPENSHMEM, __version__
 
-from . import libmpi
+from . import WITHOUT_TORCH, libmpi
 from .launchers import LaunchError, candidates
 
 DESCRIPTION = """info prints the versions, MPI and its launcher, cores and memory, GPUs and their links, the memory that
 heaps would use and why, and what is missing. Exit status: 0, or 1 if something that every job needs is missing."""
 # Run in a process of its own: MPI is initialised once per process, and may abort it.
-ABILITIES = """
-import importlib.util, sys
-sys.modules["pyshmem"] = importlib.util.module_from_spec(importlib.util.find_spec("pyshmem"))  # without torch
+ABILITIES = f"""{WITHOUT_TORCH}
 from mpi4py import MPI
 print(*MPI.Get_version(), ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")[MPI.Query_thread()])
 from pyshmem.runtime.libfabric import description

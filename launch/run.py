@@ -192,9 +192,8 @@ def _run(
 
 def _traced(path: Path) -> str:
     """What has become of a timeline. PEs that were killed have left their parts of it."""
-    lacks = (
-        [] if path.is_file() else merging.finish(path, whole=False)
-    )  # otherwise the PEs have written it, and said so
+    # where there is a file, the PEs have written it, and have said what it lacks
+    lacks = [] if path.is_file() else merging.finish(path, whole=False)
     if not path.is_file():
         return "\n".join(lacks) or "wrote nothing: no PE has called shmem.init"
     return "\n".join([*lacks, f"wrote {os.path.relpath(path)}: open it in https://ui.perfetto.dev"])

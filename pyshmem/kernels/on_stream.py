@@ -225,7 +225,8 @@ def lane_of(element: tl.dtype) -> tl.dtype:
 
 
 _cached = cache(CachedKernel)  # made at the first use: interpreted kernels need none
-FEW_BYTES, MANY_BYTES = 1 << 20, 1 << 25  # a root sends up to FEW_BYTES to each member itself
+FEW_BYTES = 1 << 20  # a root sends so many to each member itself
+MANY_BYTES = 1 << 25  # more are passed on in 4 turns, and so many in 2
 _MOVES = {"fcollect": gather_arrays, "alltoall": swap_arrays, "broadcast": cast_arrays}
 
 

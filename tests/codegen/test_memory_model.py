@@ -98,9 +98,8 @@ def test_nvidia_polls_by_acquire_loads_and_little_else(case, num_warps):
     for loop in found:
         assert len(places(loop, r"\bld\.")) == 1 and not places(loop, "bar|fence|atom|globaltimer")
         assert len([line for line in loop if not line.endswith(":")]) <= 10, loop
-        assert (
-            len(places(loop, r"setp\.ge\.[su]32 p, .*, 64; @p nanosleep\.u32 1000;")) == 1
-        )  # in waits that are not short
+        # waits that are not short pause
+        assert len(places(loop, r"setp\.ge\.[su]32 p, .*, 64; @p nanosleep\.u32 1000;")) == 1
 
 
 @pytest.mark.parametrize("case", WAITS, ids=kernels.name_of)
