@@ -1,4 +1,9 @@
-"""The symmetric heap in GPU memory: how it opens, grows and ends. host/allocation.py allocates arrays in it."""
+"""The symmetric heap in GPU memory: how it opens, grows and ends.
+
+A symmetric array is a block of it. host/allocation.py takes the block's offset from ``allocator``, which is the same on all
+PEs, calls ``grow`` if no block is free, and makes the tensor by ``tensor``, through DLPack. mapping.py gets the memory from
+the driver and maps it on the other PEs of the node.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,11 @@
-"""Signals of a program, on GPUs: put_signal is a copy (copies.py), then a signal from here, by vendor in instructions.py.
+"""Signals of a program, on GPUs: put_signal is a copy (copies.py), then a signal from here.
 
-A signal is a release store or atomic of one thread, behind a barrier of the program: peers that see it see the earlier
-stores of all threads. All threads of the program call these functions.
+All threads of the program call these functions. One of them writes the signal, as a release behind a barrier of the program:
+peers that see it see the earlier stores of all threads. What set and add emit, by the functions of instructions.py:
+
+    NVIDIA  bar.sync, then st.release.sys or red.release.sys.add
+    AMD     s_waitcnt vmcnt(0) in each wave, s_barrier, then a release, buffer_wbl2 and s_waitcnt vmcnt(0), and a relaxed
+            global_atomic_swap_x2 or global_atomic_add_x2
 """
 
 from __future__ import annotations
