@@ -23,11 +23,8 @@ LAYER = (7168, 64, 8)  # hidden, experts, and those of a token
 BLOCKS = 56  # scales of a token of 8 bits, one for each 128 elements
 DECODE = ((1, 128), (8, 32), (8, 128), (32, 8))  # sequences, and their thousands of 1024 tokens over all PEs
 PAGED, PAGE = DECODE[1], 64  # the one that is measured with pages, too, and their tokens
-ATTENTION = (
-    (8, "zigzag", True),
-    (32, "zigzag", True),
-    (16, "contiguous", False),
-)  # thousands of 1024 tokens on all PEs
+# thousands of 1024 tokens on all PEs
+ATTENTION = ((8, "zigzag", True), (32, "zigzag", True), (16, "contiguous", False))
 BOUNDED = 512  # tokens, from which bytes and not latency bound an operator
 LAYERS, MODEL_WIDTH, TOKENS = 39, 2048, 4096  # 1.3 billion parameters
 

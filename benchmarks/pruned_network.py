@@ -16,12 +16,8 @@ PRUNED = [(pattern, each) for pattern in (ANY, BLOCKS) for each in SPARSITIES] +
     (pattern, each) for each, pattern in NEIGHBOURS.items()
 ]
 RATE, MOMENTUM = 0.05, 0.9
-HIDDEN, EPOCHS, TUNED, HELD_OUT = (
-    256,
-    30,
-    15,
-    497,
-)  # of the network; epochs before and after pruning; digits to test with
+HIDDEN = 256  # outputs of a layer
+EPOCHS, TUNED, HELD_OUT = 30, 15, 497  # before and after pruning; digits to test with
 
 
 def network() -> torch.nn.Sequential:

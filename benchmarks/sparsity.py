@@ -45,10 +45,7 @@ from pyshmem import irregular
 LAYERS, TINY = ((4096, 4096), (8192, 28672)), ((64, 128),)  # outputs and inputs of the layers that are measured
 SCHEDULES = ("row_split", "row_blocks", "nonzero_split")  # of irregular.spmm; the fastest counts
 STEPS = 2048  # multiply-adds of each element
-HOP, HOPS = (
-    300_007,
-    200,
-)  # numbers between two loads that wait for each other, so that each is from memory, and the loads
+HOP, HOPS = 300_007, 200  # numbers between two loads that wait for each other, so that each is from memory; the loads
 COLD, COPIES = 3, 128  # copies of weights fill the cache so many times; the most of them
 REPEATS = 5  # of a product in a graph, at least
 UNITS = {"memory": "TB/s", "cache": "TB/s", "dense": "Tflop/s", "single": "Tflop/s"}

@@ -32,9 +32,7 @@ class Launcher(NamedTuple):
     always: tuple[str, ...] = ()
     as_root: tuple[str, ...] = ()
     local: tuple[str, str] | None = None  # variables: the number of a process on its host, and of the processes there
-    bind: Mapping[str, tuple[str, ...]] = MappingProxyType(
-        {}
-    )  # its options for --bind, where it binds processes itself
+    bind: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # its options for --bind, if it binds processes itself
     in_step: tuple[str, ...] = ()  # inside a Slurm step
     one_host: tuple[str, ...] = ()  # where neither a batch system nor ssh starts processes on other hosts
     export: str = ""  # option that exports a variable to other nodes, if not all are exported

@@ -12,9 +12,8 @@ from pyshmem.timelines.taxes import PARTS, Taxes
 matplotlib.use("Agg")
 from matplotlib import pyplot
 
-_COLOURS = dict(
-    zip(PARTS, ("lightgreen", "tab:grey", "tab:red", "tab:orange", "tab:blue", "lightgrey"), strict=True)
-)  # what waits is red, as in the picture of a timeline
+# what waits is red, as in the picture of a timeline
+_COLOURS = dict(zip(PARTS, ("lightgreen", "tab:grey", "tab:red", "tab:orange", "tab:blue", "lightgrey"), strict=True))
 
 
 def draw(taxes: Taxes, saved: dict[str, float], shown: Sequence[str], into: Path) -> None:

@@ -23,12 +23,8 @@ PROGRAMS = 264
 SHARE = 16 * KIB  # bytes of a program, where there are fewer than PROGRAMS
 TURNS = 1001  # of calls on words: odd, so that Triton compiles nothing anew
 TILE = 1024  # words of a tile of atomics
-KINDS = {
-    "P": (0, True),
-    "G": (1, False),
-    "FETCH_ADD": (2, True),
-    "COMPARE_SWAP": (3, True),
-}  # number, whether it counts
+# number, whether it counts
+KINDS = {"P": (0, True), "G": (1, False), "FETCH_ADD": (2, True), "COMPARE_SWAP": (3, True)}
 ONE, BOTH = (0,), (0, 1)
 Ways = dict[str, "Case | str"]
 Step = Callable[[], object]

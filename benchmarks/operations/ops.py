@@ -25,10 +25,8 @@ OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM,
 STREAMED = "fused, streamed_1"
 DTYPE = torch.bfloat16
 CALLS = 8  # in a graph
-LEAD, AHEAD = (
-    1,
-    0.01,
-)  # graphs, at least, and seconds without a clock before each sample: an idle GPU is faster at first
+# graphs, and seconds without a clock, at least, before each sample: an idle GPU is faster at first
+LEAD, AHEAD = 1, 0.01
 EIGHT_BITS = torch.float8_e4m3fn
 SCALES = 0.5, 2.0  # of all PEs, as torch's fused operators want
 LARGEST = 32  # size of a matrix in the interpreter

@@ -23,14 +23,8 @@ _READS = ("tolist", "item", "copy", "astype", "tobytes", "argmax", "argmin", "ar
           "__bool__", "__int__", "__float__", "__index__", "__complex__", "__repr__", "__str__", "__format__", "__copy__",
           "__deepcopy__")  # fmt: skip
 _WRITES = ("fill", "sort", "put", "partition", "setfield")
-_INTO_FIRST = (
-    "copyto",
-    "put",
-    "place",
-    "putmask",
-    "put_along_axis",
-    "fill_diagonal",
-)  # functions that write their first argument
+# functions that write their first argument
+_INTO_FIRST = ("copyto", "put", "place", "putmask", "put_along_axis", "fill_diagonal")
 
 
 def install() -> None:

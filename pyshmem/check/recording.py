@@ -17,9 +17,8 @@ from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.far import SHIFT
 from pyshmem.runtime.job import job
 
-Range = tuple[
-    int, ...
-]  # (PE whose heap it is, *span of pyshmem.check.spans); for private memory the negative of PE + 1
+# (PE whose heap it is, *span of pyshmem.check.spans); for private memory the negative of PE + 1
+Range = tuple[int, ...]
 
 
 class Watched(NamedTuple):

@@ -27,9 +27,8 @@ class Op:
         self.issued = agent.clock
         self.message: Any = None
         self.target = -1  # the PE of a remote operation
-        self.width = (
-            8 if kind in ("atomic", "fetch") else 0
-        )  # of an atomic operation: bytes of a word, negative of floats
+        # of an atomic operation: bytes of a word, negative of floats
+        self.width = 8 if kind in ("atomic", "fetch") else 0
 
 
 _NONE: dict[Any, Any] = {}  # in place of an empty one of its own, which nothing may change

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-Span = tuple[
-    int, ...
-]  # (start, end), or (start, end, step, count): ``count`` ranges, each ``step`` behind the one before
+# (start, end), or (start, end, step, count): ``count`` ranges, each ``step`` behind the one before
+Span = tuple[int, ...]
 
 
 def parts(span: Span) -> list[tuple[int, int]]:

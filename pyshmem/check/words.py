@@ -12,14 +12,8 @@ from typing import Any
 
 from pyshmem.check.shadow import Op
 
-COMPARE: tuple[Callable[[Any, Any], bool], ...] = (
-    eq,
-    ne,
-    gt,
-    ge,
-    lt,
-    le,
-)  # by the codes of pyshmem.runtime.comparisons
+# by the codes of pyshmem.runtime.comparisons
+COMPARE: tuple[Callable[[Any, Any], bool], ...] = (eq, ne, gt, ge, lt, le)
 _MOST = 4096  # changes that are remembered
 _APPLY: dict[str, Callable[[int, int], int]] = {"add": add, "and": and_, "or": or_, "xor": xor}
 _REPLACES = ("set", "swap", "store")

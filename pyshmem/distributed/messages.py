@@ -94,9 +94,8 @@ class Mailbox:
         n, me = job.n_pes, job.my_pe
         self._slot = max(4096, min(_MOST, _ROOM // (n * _DEPTH)) // 64 * 64)
         self._slots = shmem.zeros(n, _DEPTH, self._slot, dtype=torch.uint8, device="cpu")
-        self._heads = shmem.zeros(
-            n, _DEPTH, 3, dtype=torch.int64, device="cpu"
-        )  # line and bytes of a message that begins
+        # line and bytes of a message that begins
+        self._heads = shmem.zeros(n, _DEPTH, 3, dtype=torch.int64, device="cpu")
         words = shmem.zeros(2, n, dtype=torch.uint64, device="cpu")
         self._filled, self._emptied = words  # slots that each PE has filled here, and slots of ours that it has emptied
         self._full, self._empty = words.numpy()

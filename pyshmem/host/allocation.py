@@ -42,18 +42,9 @@ from pyshmem.transport import routes
 from pyshmem.transport.compared_calls import Watched
 
 __all__ = [
-    "addr_accessible",
-    "align",
-    "calloc",
-    "free",
-    "is_symmetric",
-    "malloc",
-    "malloc_with_hints",
-    "pe_accessible",
-    "ptr",
-    "realloc",
-    "team_ptr",
-]
+    "addr_accessible", "align", "calloc", "free", "is_symmetric", "malloc", "malloc_with_hints", "pe_accessible",
+    "ptr", "realloc", "team_ptr",
+]  # fmt: skip
 
 
 def allocate(

@@ -13,22 +13,9 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import Device
 
 __all__ = [
-    "arange",
-    "array",
-    "as_symmetric",
-    "empty",
-    "empty_like",
-    "full",
-    "full_like",
-    "linspace",
-    "ones",
-    "ones_like",
-    "rand",
-    "randint",
-    "randn",
-    "zeros",
-    "zeros_like",
-]
+    "arange", "array", "as_symmetric", "empty", "empty_like", "full", "full_like", "linspace", "ones", "ones_like",
+    "rand", "randint", "randn", "zeros", "zeros_like",
+]  # fmt: skip
 
 # torch has no fill, arange or comparison for these dtypes: NumPy does it on the same memory.
 _NUMPY_ONLY = frozenset((torch.uint16, torch.uint32, torch.uint64))

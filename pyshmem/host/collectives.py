@@ -50,22 +50,9 @@ from pyshmem.transport.teams.operators import (
 )
 
 __all__ = [
-    "alltoall",
-    "alltoalls",
-    "and_reduce",
-    "broadcast",
-    "collect",
-    "fcollect",
-    "max_reduce",
-    "min_reduce",
-    "or_reduce",
-    "prod_reduce",
-    "reduce",
-    "sum_exscan",
-    "sum_inscan",
-    "sum_reduce",
-    "xor_reduce",
-]
+    "alltoall", "alltoalls", "and_reduce", "broadcast", "collect", "fcollect", "max_reduce", "min_reduce", "or_reduce",
+    "prod_reduce", "reduce", "sum_exscan", "sum_inscan", "sum_reduce", "xor_reduce",
+]  # fmt: skip
 
 _N_OPERATORS = len(OPERATORS)  # as in _loops.h
 

@@ -53,16 +53,9 @@ if TYPE_CHECKING:
     from pyshmem.runtime.descriptors import Mailbox
 
 __all__ = [
-    "THREAD",
-    "finalize",
-    "global_exit",
-    "info_get_name",
-    "info_get_version",
-    "init",
-    "init_thread",
-    "query_initialized",
-    "query_thread",
-]
+    "THREAD", "finalize", "global_exit", "info_get_name", "info_get_version", "init", "init_thread",
+    "query_initialized", "query_thread",
+]  # fmt: skip
 
 listeners: list[Callable[[bool], None]] = []  # called with True when a job has begun, and with False before it ends
 

@@ -45,21 +45,14 @@ from pyshmem.transport.routes import pending, streams
 from pyshmem.transport.teams.operators import OPERATORS, Op
 
 __all__ = [
-    "alltoall_on_stream",
-    "barrier_on_stream",
-    "broadcast_on_stream",
-    "fcollect_on_stream",
-    "reduce_on_stream",
-    "reduce_scatter_on_stream",
-    "sum_exscan_on_stream",
-    "sum_inscan_on_stream",
-]
+    "alltoall_on_stream", "barrier_on_stream", "broadcast_on_stream", "fcollect_on_stream", "reduce_on_stream",
+    "reduce_scatter_on_stream", "sum_exscan_on_stream", "sum_inscan_on_stream",
+]  # fmt: skip
 
 _MOVES = ("fcollect", "alltoall", "broadcast")
 _SCANS = ("sum_inscan", "sum_exscan")
-_FOLDS = {
-    name: FIRST_FOLD + mode * len(OPERATORS) for mode, name in enumerate(("reduce", *_SCANS, "reduce_scatter"))
-}  # the first code of each, see _call
+# the first code of each, see _call
+_FOLDS = {name: FIRST_FOLD + mode * len(OPERATORS) for mode, name in enumerate(("reduce", *_SCANS, "reduce_scatter"))}
 _NAMES = {name: f"{name}_on_stream" for name in ("reduce", "reduce_scatter", *_MOVES, *_SCANS)}
 Engine = Literal["kernel", "copy", "auto"]
 ENGINES = get_args(Engine)

@@ -32,12 +32,8 @@ from pyshmem.runtime.job import job
 from pyshmem.transport.routes import order, pending, route, streams
 
 __all__ = [
-    "put_on_stream",
-    "put_signal_on_stream",
-    "quiet_on_stream",
-    "signal_on_stream",
-    "signal_wait_until_on_stream",
-]
+    "put_on_stream", "put_signal_on_stream", "quiet_on_stream", "signal_on_stream", "signal_wait_until_on_stream",
+]  # fmt: skip
 
 ENGINES = ("kernel", "stream")
 Engine = Literal["kernel", "stream"]

@@ -31,22 +31,10 @@ from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
 from pyshmem.transport.routes import word_on
 
 __all__ = [
-    "CMP",
-    "test",
-    "test_all",
-    "test_all_vector",
-    "test_any",
-    "test_any_vector",
-    "test_some",
-    "test_some_vector",
-    "wait_until",
-    "wait_until_all",
-    "wait_until_all_vector",
-    "wait_until_any",
-    "wait_until_any_vector",
-    "wait_until_some",
-    "wait_until_some_vector",
-]
+    "CMP", "test", "test_all", "test_all_vector", "test_any", "test_any_vector", "test_some", "test_some_vector",
+    "wait_until", "wait_until_all", "wait_until_all_vector", "wait_until_any", "wait_until_any_vector",
+    "wait_until_some", "wait_until_some_vector",
+]  # fmt: skip
 
 
 class CMP(IntEnum):

@@ -22,19 +22,8 @@ from pyshmem.irregular.works.triangles import triangle_count
 from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
-    "CSR",
-    "SCHEDULES",
-    "Plan",
-    "Schedule",
-    "Work",
-    "csr",
-    "degree_histogram",
-    "pagerank_step",
-    "plan",
-    "run",
-    "spmm",
-    "spmv",
-    "triangle_count",
-]
+    "CSR", "SCHEDULES", "Plan", "Schedule", "Work", "csr", "degree_histogram", "pagerank_step", "plan", "run", "spmm",
+    "spmv", "triangle_count",
+]  # fmt: skip
 
 _ranges.put_into(_sys.modules[__name__], "shmem.irregular.")

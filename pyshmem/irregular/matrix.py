@@ -15,9 +15,8 @@ VALUES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INDICES = (torch.int32, torch.int64)
 LARGEST_SEGMENT = 1 << 20
 ALIGNMENT = 16  # atoms: kernels read from multiples of it, in vectors of up to 16 bytes
-_MOST = (
-    2**31 - 2 * LARGEST_SEGMENT
-)  # of rows and non-zeros with int32 indices: kernels add the size of a segment to them
+# of rows and non-zeros with int32 indices: kernels add the size of a segment to them
+_MOST = 2**31 - 2 * LARGEST_SEGMENT
 
 
 class Marked(NamedTuple):

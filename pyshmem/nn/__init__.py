@@ -34,25 +34,8 @@ from pyshmem.nn.state import (
 )
 
 __all__ = [
-    "Attention",
-    "ColumnParallelLinear",
-    "ContextParallelAttention",
-    "Experts",
-    "GradScaler",
-    "RowParallelLinear",
-    "SequenceParallelEmbedding",
-    "SequenceParallelLayerNorm",
-    "SequenceParallelLinear",
-    "SequenceParallelRMSNorm",
-    "clip_grad_norm_",
-    "columns",
-    "context",
-    "divided",
-    "gather_optimizer_state_dict",
-    "gather_state_dict",
-    "parallelize",
-    "rows",
-    "scatter_optimizer_state_dict",
-    "scatter_state_dict",
-    "whole",
-]
+    "Attention", "ColumnParallelLinear", "ContextParallelAttention", "Experts", "GradScaler", "RowParallelLinear",
+    "SequenceParallelEmbedding", "SequenceParallelLayerNorm", "SequenceParallelLinear", "SequenceParallelRMSNorm",
+    "clip_grad_norm_", "columns", "context", "divided", "gather_optimizer_state_dict", "gather_state_dict",
+    "parallelize", "rows", "scatter_optimizer_state_dict", "scatter_state_dict", "whole",
+]  # fmt: skip

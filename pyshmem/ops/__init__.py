@@ -41,27 +41,10 @@ from pyshmem.ops.workspace import reserve, reserve_bytes
 from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
-    "GradientReducer",
-    "Plan",
-    "Scaled",
-    "all_gather_gemm",
-    "all_reduce_rms_norm",
-    "attention",
-    "clear",
-    "flash_decode",
-    "gemm_all_gather",
-    "gemm_all_reduce",
-    "gemm_reduce_scatter",
-    "moe_combine",
-    "moe_dispatch",
-    "plan",
-    "recv_activations",
-    "reduce_scatter_rms_norm",
-    "reduce_scatter_rms_norm_all_gather",
-    "reserve",
-    "reserve_bytes",
-    "send_activations",
-    "tune",
-]
+    "GradientReducer", "Plan", "Scaled", "all_gather_gemm", "all_reduce_rms_norm", "attention", "clear",
+    "flash_decode", "gemm_all_gather", "gemm_all_reduce", "gemm_reduce_scatter", "moe_combine", "moe_dispatch", "plan",
+    "recv_activations", "reduce_scatter_rms_norm", "reduce_scatter_rms_norm_all_gather", "reserve", "reserve_bytes",
+    "send_activations", "tune",
+]  # fmt: skip
 
 _ranges.put_into(_sys.modules[__name__], "shmem.ops.")

@@ -21,17 +21,9 @@ from typing import NoReturn
 from pyshmem.runtime.job import job
 
 __all__ = [
-    "ArgumentError",
-    "DtypeError",
-    "HeapExhaustedError",
-    "LaunchError",
-    "NotInitializedError",
-    "NotSymmetricError",
-    "OutOfRangeError",
-    "ShmemError",
-    "UnreachableError",
-    "WaitTimeoutError",
-]
+    "ArgumentError", "DtypeError", "HeapExhaustedError", "LaunchError", "NotInitializedError", "NotSymmetricError",
+    "OutOfRangeError", "ShmemError", "UnreachableError", "WaitTimeoutError",
+]  # fmt: skip
 
 
 class ShmemError(Exception):

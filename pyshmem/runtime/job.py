@@ -18,31 +18,10 @@ class Job:
     """
 
     __slots__ = (
-        "comm",
-        "debug",
-        "device",
-        "first",
-        "generation",
-        "host_cores",
-        "host_pes",
-        "host_rank",
-        "hosts",
-        "inits",
-        "my_pe",
-        "n_pes",
-        "node_comm",
-        "node_pes",
-        "nodes",
-        "on_one_host",
-        "scratch",
-        "size_setting",
-        "spins",
-        "staging",
-        "statics",
-        "thread_level",
-        "timeout",
-        "why_no_gpu",
-    )
+        "comm", "debug", "device", "first", "generation", "host_cores", "host_pes", "host_rank", "hosts", "inits",
+        "my_pe", "n_pes", "node_comm", "node_pes", "nodes", "on_one_host", "scratch", "size_setting", "spins",
+        "staging", "statics", "thread_level", "timeout", "why_no_gpu",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.generation = 0

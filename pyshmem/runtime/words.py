@@ -21,7 +21,7 @@ from pyshmem.runtime.job import job
 ATOMICS = {operator: tuple(getattr(torch, name) for name in names) for operator, names in _native.ATOMICS.items()}
 TYPES = ATOMICS["and"]  # of waits: those of the integers
 _GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
-_turn = 0  # the element with which *_any and *_some begin
+_weyl = 0  # of 2**64: where among the elements *_any and *_some begin
 
 
 def native(call: str, dtype: torch.dtype) -> Callable[..., Any]:
@@ -143,6 +143,6 @@ def _next_first(count: int) -> int:
 
     With a plain counter, indices could starve in a program whose loop makes ``count`` such calls.
     """
-    global _turn
-    _turn = (_turn + _GOLDEN) & (1 << 64) - 1
-    return _turn * count >> 64
+    global _weyl
+    _weyl = (_weyl + _GOLDEN) & (1 << 64) - 1
+    return _weyl * count >> 64

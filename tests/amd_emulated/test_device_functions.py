@@ -3,20 +3,9 @@
 import importlib
 
 CHAPTERS = (
-    "rma",
-    "tiles",
-    "tile_kinds",
-    "strided",
-    "amo",
-    "nbi",
-    "signal",
-    "wait",
-    "wait_many",
-    "ordering",
-    "kernels",
-    "gluon",
-    "partitioned",
-)
+    "rma", "tiles", "tile_kinds", "strided", "amo", "nbi", "signal", "wait", "wait_many", "ordering", "kernels",
+    "gluon", "partitioned",
+)  # fmt: skip
 # The first three are stopped by the compiler, so that nothing runs: the first should be, the others should not. The fourth
 # gives scratch on a heap that is the CPU's here. The last two, a reduction over lanes each, crash inside the emulator.
 LEFT_OUT = (

@@ -50,9 +50,8 @@ def pytest_configure(config):
 
 
 def pytest_sessionstart():
-    gc.set_threshold(
-        200_000, 20, 100
-    )  # compilers make objects that live: to look for garbage takes a twentieth of the time
+    # compilers make objects that live: to look for garbage takes a twentieth of the time
+    gc.set_threshold(200_000, 20, 100)
 
 
 def pytest_collection_modifyitems(config, items):

@@ -123,47 +123,26 @@ print("done")
 
 
 REFUSALS = {
-    "torchrun": (
-        {"TORCHELASTIC_RUN_ID": "x"},
-        "init()",
-        r"LaunchError: init: PE \?: launcher: got torchrun's variables without RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT",
-    ),
-    "foreign mpiexec": (
-        {"OMPI_COMM_WORLD_SIZE": "4"},
-        "init()",
-        r"LaunchError: init: PE \?: launcher: got Open MPI's mpiexec, while mpi4py loads MPICH",
-    ),
-    "n jobs of one PE": (
-        {"PMI_SIZE": "4"},
-        "init()",
-        r"LaunchError: init: .* got 4 processes from MPICH's mpiexec, which MPI does not connect",
-    ),
+    "torchrun": ({"TORCHELASTIC_RUN_ID": "x"}, "init()",
+     r"LaunchError: init: PE \?: launcher: got torchrun's variables without RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT"),
+    "foreign mpiexec": ({"OMPI_COMM_WORLD_SIZE": "4"}, "init()",
+     r"LaunchError: init: PE \?: launcher: got Open MPI's mpiexec, while mpi4py loads MPICH"),
+    "n jobs of one PE": ({"PMI_SIZE": "4"}, "init()",
+     r"LaunchError: init: .* got 4 processes from MPICH's mpiexec, which MPI does not connect"),
     "comm": ({}, "init(7)", r"ArgumentError: init: PE \?: comm: got int; wants an mpi4py intracommunicator"),
     "device": ({}, "init(device='tpu')", r"ArgumentError: init: PE \?: device: got 'tpu'; wants 'cpu'"),
-    "thread level": (
-        {},
-        "init(thread_level=9)",
-        r"ArgumentError: init: PE \?: thread_level: got 9; wants one of shmem",
-    ),
+    "thread level": ({}, "init(thread_level=9)",
+     r"ArgumentError: init: PE \?: thread_level: got 9; wants one of shmem"),
     "heap_size": ({}, "init(heap_size=-1)", r"ArgumentError: init: PE 0: heap_size: got -1; wants a number of bytes"),
-    "malformed size": (
-        {"SHMEM_SYMMETRIC_SIZE": "12q"},
-        "init()",
-        r"ArgumentError: init: PE 0: SHMEM_SYMMETRIC_SIZE: got '12q'; wants a number of bytes",
-    ),
+    "malformed size": ({"SHMEM_SYMMETRIC_SIZE": "12q"}, "init()",
+     r"ArgumentError: init: PE 0: SHMEM_SYMMETRIC_SIZE: got '12q'; wants a number of bytes"),
     "negative size": ({"SHMEM_SYMMETRIC_SIZE": "-1"}, "init()", r"SHMEM_SYMMETRIC_SIZE: got '-1'; wants"),
-    "too large": (
-        {},
-        "init(heap_size='900t')",
-        r"HeapExhaustedError: init: PE 0: heap_size: got \d+ bytes for each of 1",
-    ),
-    "time-out": (
-        {"PYSHMEM_WAIT_TIMEOUT": "soon"},
-        "init()",
-        r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds",
-    ),
+    "too large": ({}, "init(heap_size='900t')",
+     r"HeapExhaustedError: init: PE 0: heap_size: got \d+ bytes for each of 1"),
+    "time-out": ({"PYSHMEM_WAIT_TIMEOUT": "soon"}, "init()",
+     r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds"),
     "finalize": ({}, "finalize()", r"NotInitializedError: finalize: PE \?: state"),
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

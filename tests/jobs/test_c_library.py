@@ -35,17 +35,8 @@ def compiled(name, *options):
     """A program of the folder c, compiled by oshcc."""
     path = f"{FOLDER.name}/{name}{len(options)}.so"
     command = [
-        BIN / "oshcc",
-        "-O1",
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        *options,
-        SOURCES / f"{name}.c",
-        "-o",
-        path,
-        "-lpthread",
-    ]
+        BIN / "oshcc", "-O1", "-Wall", "-Wextra", "-Werror", *options, SOURCES / f"{name}.c", "-o", path, "-lpthread",
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return path

@@ -347,21 +347,8 @@ def test_a_job_in_the_background_runs_on_and_leaves_the_terminals_lines_to_other
 
 
 ARGUMENTS = [
-    "two words",
-    "",
-    "it's",
-    '"quoted"',
-    "new\nline",
-    "$HOME;*",
-    "\\",
-    "é",
-    "--",
-    "-n",
-    "9",
-    "--help",
-    "a=b",
-    "%s",
-]
+    "two words", "", "it's", '"quoted"', "new\nline", "$HOME;*", "\\", "é", "--", "-n", "9", "--help", "a=b", "%s",
+]  # fmt: skip
 
 
 def test_arguments_arrive_as_they_were_given(start, launcher, program):

@@ -268,14 +268,6 @@ def test_help_tells_of_every_option_and_of_the_exit_status(capsys):
     assert ended.value.code == 0
     text = capsys.readouterr().out
     for word in (
-        "-n PES",
-        "-m ",
-        "--mpiexec",
-        "--launcher",
-        "--heap-size",
-        "--timeout",
-        "-v",
-        "Exit status:",
-        "./a.out",
-    ):
+        "-n PES", "-m ", "--mpiexec", "--launcher", "--heap-size", "--timeout", "-v", "Exit status:", "./a.out",
+    ):  # fmt: skip
         assert word in text

@@ -173,19 +173,9 @@ def test_layouts_differ_where_a_kernel_or_a_check_would():
     base = heap.data_ptr()
     table = getattr(torch.Tensor, "__dlpack_c_exchange_api__")  # noqa: B009
     view = (
-        _native.tensor_reader(table),
-        torch.Tensor,
-        base,
-        [-(1 << 63), 0],
-        [-(1 << 63), 128],
-        1,
-        0,
+        _native.tensor_reader(table), torch.Tensor, base, [-(1 << 63), 0], [-(1 << 63), 128], 1, 0, None, {}, None, {},
         None,
-        {},
-        None,
-        {},
-        None,
-    )
+    )  # fmt: skip
 
     def of(*tensors):
         return _native.layout([view], *tensors)

@@ -196,9 +196,8 @@ def test_a_member_does_not_take_one_roots_word_for_anothers():
     """PE 0 stopped between serving PE 1 and PE 2; PE 1 is a call ahead, its root. PE 2 still waits for PE 0."""
     memory = np.zeros((3, STRIDE), np.uint8)
     pes = [Pe(memory, me, 3) for me in range(3)]
-    memory[1][_native.area_bytes(0) :][:8].view(np.uint64)[0] = (
-        1 << 16
-    )  # the flag of PE 0's first call has reached PE 1
+    # the flag of PE 0's first call has reached PE 1
+    memory[1][_native.area_bytes(0) :][:8].view(np.uint64)[0] = 1 << 16
     pes[1].call("broadcast", 0, pes[1].dest, pes[1].src, 8, 0, 0)
     pes[1].call("broadcast", 1, pes[1].dest, pes[1].src, 8, 0, 0)
     with pytest.raises(TimeoutError):

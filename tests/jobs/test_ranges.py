@@ -70,9 +70,8 @@ def test_each_call_is_a_range_with_its_name_that_ends_with_it_also_by_an_error(t
     assert status == 0, err
     failed, place, counted, *ranges = out.splitlines()
     assert (failed, counted) == ("0", "0 [3, 1, 1, 1]")
-    assert (
-        place.startswith("is in pe_quiet at program.py:") and ": pes = <generator" in place
-    )  # not in the range's own code
+    # not in the range's own code
+    assert place.startswith("is in pe_quiet at program.py:") and ": pes = <generator" in place
     assert [each for each in ranges if not each.startswith(" ")] == WANTED
 
 

@@ -20,9 +20,8 @@ def test_the_report_has_a_row_for_each_pe_in_order_and_comes_before_the_program_
     assert [row.split()[:3] for row in rows] == [[str(pe), os.uname().nodename, cores] for pe in range(3)]
     assert all(row.split()[-1] == "none" for row in rows)
     assert sorted(set(lines) - {titles, *rows}) == [f"then {pe}" for pe in range(3)]
-    assert lines.index("then 0") > lines.index(
-        rows[-1]
-    )  # mpiexec passes on what PE 0 prints in order, and others' at any time
+    # mpiexec passes on what PE 0 prints in order, and others' at any time
+    assert lines.index("then 0") > lines.index(rows[-1])
 
 
 @pytest.mark.parametrize("numbers, text", [([], ""), ([5], "5"), ([0, 1, 2, 3, 8], "0-3,8"), ([9, 1, 3, 4], "1,3-4,9")])

@@ -307,9 +307,8 @@ def test_a_job_in_which_a_pe_is_killed_leaves_a_file_with_all_that_was_recorded(
     assert status == 137 and "pyshmemrun --trace: wrote out.json" in err, err
     metadata, calls, _ = read(tmp_path / "out.json")
     assert metadata["unfinished_pes"] == [0, 1]
-    (ours,) = (
-        call for call in calls if call["name"] == "shmem.p"
-    )  # which the C name's function calls: one write, not two
+    # the C name's function calls it: one write, not two
+    (ours,) = (call for call in calls if call["name"] == "shmem.p")
     assert ours["pid"] == 1 and ours["args"]["set"] == 1
     (c_name,) = (call for call in calls if call["name"] == "shmem_int64_p")
     assert (c_name["cat"], c_name["args"]) == ("put", {"pe": 0, "route": "near"})

@@ -323,22 +323,16 @@ def test_like_takes_shape_and_dtype_from_any_array(name):
 
 COUNT = 1 << 18  # a fill of so many takes its time
 MADE = {
-    "empty": lambda: shmem.empty(COUNT),
-    "zeros": lambda: shmem.zeros(COUNT),
-    "ones": lambda: shmem.ones(COUNT),
-    "full": lambda: shmem.full(COUNT, 2.5),
-    "array": lambda: shmem.array([1.5] * COUNT),
+    "empty": lambda: shmem.empty(COUNT), "zeros": lambda: shmem.zeros(COUNT), "ones": lambda: shmem.ones(COUNT),
+    "full": lambda: shmem.full(COUNT, 2.5), "array": lambda: shmem.array([1.5] * COUNT),
     "as_symmetric": lambda: shmem.as_symmetric(torch.ones(COUNT)),
-    "arange": lambda: shmem.arange(float(COUNT)),
-    "linspace": lambda: shmem.linspace(0, 1, COUNT),
-    "rand": lambda: shmem.rand(COUNT),
-    "randn": lambda: shmem.randn(COUNT),
+    "arange": lambda: shmem.arange(float(COUNT)), "linspace": lambda: shmem.linspace(0, 1, COUNT),
+    "rand": lambda: shmem.rand(COUNT), "randn": lambda: shmem.randn(COUNT),
     "randint": lambda: shmem.randint(0, 9, COUNT, dtype=torch.float32),
     "empty_like": lambda: shmem.empty_like(torch.ones(COUNT)),
-    "zeros_like": lambda: shmem.zeros_like(torch.ones(COUNT)),
-    "ones_like": lambda: shmem.ones_like(torch.ones(COUNT)),
+    "zeros_like": lambda: shmem.zeros_like(torch.ones(COUNT)), "ones_like": lambda: shmem.ones_like(torch.ones(COUNT)),
     "full_like": lambda: shmem.full_like(torch.ones(COUNT), 2),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", MADE)

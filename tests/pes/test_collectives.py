@@ -246,46 +246,22 @@ def test_collectives_refuse_operands_that_do_not_fit(name, me):
     target, source, call = shmem.zeros(4), shmem.full(6, 7.0), COLLECTIVES[name]
     head = rf"^{name}: PE {me}: "
     for error, text, arguments, options in (
-        (
-            shmem.OutOfRangeError,
-            r"size: got 6 elements, with target of 4 and source of 6; wants at most",
-            (target, source),
-            {},
-        ),
-        (
-            shmem.OutOfRangeError,
-            r"size: got 5 elements, with target of 4 and source of 6; wants",
-            (target, source),
-            {"size": 5},
-        ),
-        (
-            shmem.OutOfRangeError,
-            r"size: got 7 elements, with target of 6 and source of 6; wants",
-            (source, source),
-            {"size": 7},
-        ),
+        (shmem.OutOfRangeError, r"size: got 6 elements, with target of 4 and source of 6; wants at most",
+         (target, source), {}),
+        (shmem.OutOfRangeError, r"size: got 5 elements, with target of 4 and source of 6; wants", (target, source),
+         {"size": 5}),
+        (shmem.OutOfRangeError, r"size: got 7 elements, with target of 6 and source of 6; wants", (source, source),
+         {"size": 7}),
         (shmem.OutOfRangeError, r"size: got -1; wants 0 or more", (target, source), {"size": -1}),
         (shmem.ArgumentError, r"size: got 1.5; wants an int", (target, source), {"size": 1.5}),
-        (
-            shmem.DtypeError,
-            r"source: got int32 elements; wants the float32 of target",
-            (target, shmem.ones(4, dtype=torch.int32)),
-            {},
-        ),
-        (
-            shmem.ArgumentError,
-            r"source: got an array of shape \(2,\) that is not C-contiguous",
-            (target, source[::3]),
-            {},
-        ),
+        (shmem.DtypeError, r"source: got int32 elements; wants the float32 of target",
+         (target, shmem.ones(4, dtype=torch.int32)), {}),
+        (shmem.ArgumentError, r"source: got an array of shape \(2,\) that is not C-contiguous", (target, source[::3]),
+         {}),
         (shmem.ArgumentError, r"target: got a list; wants a torch tensor or a NumPy array", ([1.0], source), {}),
-        (
-            shmem.ArgumentError,
-            r"team: got str; wants a Team, or None for TEAM_WORLD",
-            (target, source),
-            {"team": "world"},
-        ),
-    ):
+        (shmem.ArgumentError, r"team: got str; wants a Team, or None for TEAM_WORLD", (target, source),
+         {"team": "world"}),
+    ):  # fmt: skip
         refused_by_all(error, head + text, lambda a=arguments, o=options: call(*a, **o), target, source)
 
 

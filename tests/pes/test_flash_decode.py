@@ -233,27 +233,22 @@ REFUSED = [
     ("q: got int; wants a torch tensor", {"q": 1}),
     (r"q: got shape \(4, 16\); wants shape \(batch, heads, dim\)", {"q": torch.ones(4, 16)}),
     ("q: got torch.float64", {"q": torch.ones(2, 4, 16, dtype=torch.float64)}),
-    (
-        r"k: got shape \(3, 5, 2, 16\); wants shape \(batch 2, tokens, kv_heads, dim 16\)",
-        {"k": torch.ones(3, 5, 2, 16)},
-    ),
+    (r"k: got shape \(3, 5, 2, 16\); wants shape \(batch 2, tokens, kv_heads, dim 16\)",
+     {"k": torch.ones(3, 5, 2, 16)}),
     ("k: got torch.float16", {"k": torch.ones(2, 5, 2, 16, dtype=torch.float16)}),
     ("k: got 3 heads, with 4 of q", {"k": torch.ones(2, 5, 3, 16), "v": torch.ones(2, 5, 3, 16)}),
     (r"v: got shape \(2, 6, 2, 16\); wants shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
     (r"lengths: got shape \(3,\)", {"lengths": torch.ones(3, dtype=torch.int32)}),
     ("lengths: got torch.int64; wants one of torch.int32", {"lengths": torch.ones(2, dtype=torch.int64)}),
-    (
-        r"block_table: got shape \(3, 1\); wants shape \(batch 2, pages\)",
-        {"block_table": torch.ones(3, 1, dtype=torch.int32)},
-    ),
+    (r"block_table: got shape \(3, 1\); wants shape \(batch 2, pages\)",
+     {"block_table": torch.ones(3, 1, dtype=torch.int32)}),
     ("block_table: got torch.int64", {"block_table": torch.ones(2, 1, dtype=torch.int64)}),
     ("k: got pages of 5 tokens; wants a multiple of 16", {"block_table": torch.ones(2, 1, dtype=torch.int32)}),
-    ("scale: got 'half'", {"scale": "half"}),
-    ("out: got shape", {"out": torch.ones(2, 4, 8)}),
+    ("scale: got 'half'", {"scale": "half"}), ("out: got shape", {"out": torch.ones(2, 4, 8)}),
     ("out: got torch.bfloat16", {"out": torch.ones(2, 4, 16, dtype=torch.bfloat16)}),
     ("schedule: got 'words'; wants auto or fused", {"schedule": "words"}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("message, changed", REFUSED, ids=[each[0][:20] for each in REFUSED])

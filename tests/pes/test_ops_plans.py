@@ -180,11 +180,11 @@ def test_what_an_ended_team_of_all_pes_had_is_freed_when_all_pes_come(reserve, n
 
 LENGTHS = (5, 3, 7, 1, 5, 8, 2, 7, 6, 3)
 SCHEDULES = [(operator, schedule) for operator, able in ABLE.items() for schedule in ("auto", *able)]
+# whose flags count
 OWN = {
     ("gemm_reduce_scatter", "fused"),
-    ("all_gather_gemm", "fused"),
-    ("all_gather_gemm", "producer_consumer"),
-}  # whose flags count
+    *(("all_gather_gemm", schedule) for schedule in ("fused", "producer_consumer")),
+}
 
 
 @pytest.mark.parametrize("operator, schedule", SCHEDULES)

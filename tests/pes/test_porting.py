@@ -18,17 +18,8 @@ def variables():
     """What the lines of the table use and do not declare."""
     team, npes = shmem.TEAM_WORLD, shmem.n_pes()
     values = {
-        "N": 4,
-        "M": 5,
-        "n": 3,
-        "i": 1,
-        "j": 2,
-        "m": 2,
-        "k": 1,
-        "v": 4,
-        "cmp": shmem.CMP.GE,
-        "half": (npes + 1) // 2,
-    }
+        "N": 4, "M": 5, "n": 3, "i": 1, "j": 2, "m": 2, "k": 1, "v": 4, "cmp": shmem.CMP.GE, "half": (npes + 1) // 2,
+    }  # fmt: skip
     arrays = {name: shmem.full(3, shmem.my_pe(), dtype=torch.int32) for name in ("src", "dst")}
     counts = shmem.zeros(4, dtype=torch.int64)
     return (

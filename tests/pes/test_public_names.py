@@ -32,18 +32,9 @@ LIKE = "empty_like zeros_like ones_like full_like"
 ON_STREAM = "reduce reduce_scatter sum_inscan sum_exscan fcollect alltoall alltoallv broadcast barrier"
 ON_STREAM += " put put_signal signal signal_wait_until quiet"
 OURS = {
-    *CONSTRUCTORS.split(),
-    *LIKE.split(),
-    "is_symmetric",
-    "reduce",
-    "device_context",
-    "grid",
-    "jit",
-    "launch",
-    "partitioned",
-    "from_dtensor",
-    "trace",
-}
+    *CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "grid", "jit", "launch",
+    "partitioned", "from_dtensor", "trace",
+}  # fmt: skip
 OURS |= {"pool", "register", "unregister", "heap_bases", "peer_addresses", "from_address", "c_address"}
 OURS |= {f"{name}_on_stream" for name in ON_STREAM.split()}
 ERRORS = {

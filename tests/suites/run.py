@@ -97,9 +97,8 @@ def results(path: Path, pes: list[int], folder: Path, library: bool) -> tuple[li
     if errors:
         return ["no compile"] * len(pes), errors[:600]
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("PMI_", "OMPI_"))}
-    environment.setdefault(
-        "SHMEM_SYMMETRIC_SIZE", HEAPS.get(path.stem, "256m")
-    )  # small: 8 PEs, and two programs at once
+    # small: 8 PEs, and two programs at once
+    environment.setdefault("SHMEM_SYMMETRIC_SIZE", HEAPS.get(path.stem, "256m"))
     environment |= {"PYSHMEM_QUIET": "1", "PYSHMEM_SYMMETRIC_LIBS": target.name, "PYSHMEM_PYTHON": sys.executable}
     start = [*warm(), str(folder / "caller.py")] if library else []
     columns, said = [], ""

@@ -28,10 +28,11 @@ def gradients_of(
     perform: Any, saved: Sequence[torch.Tensor], needed: Sequence[bool], gradient: torch.Tensor, *_: Any,
     options: Options,
 ) -> Gradients:  # fmt: skip
-    """Return the gradients of q, k and v. saved: these, the result and the sums of weights, with one dimension for none.
+    """Return the gradients of q, k and v.
 
-    Without sums, where gradients of gradients are wanted and within torch.func, it is torch's attention with keys and
-    values gathered anew. Those of all keys and values are scattered to the PEs that have them then.
+    saved: q, k, v, the result, and the sums of weights: of three dimensions, or of one if the schedule has kept none.
+    Without sums, for gradients of gradients and within torch.func, torch differentiates its attention over keys and values
+    that are gathered again; the gradients of all of these then go to the PEs that have them.
     """
     q, k, v, _, sums = saved
     if sums.dim() == 3 and not torch.is_grad_enabled() and not transformed(gradient, *saved):
@@ -89,7 +90,7 @@ def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, me: int, n: int, o
 
 
 def _mask(queries: torch.Tensor, seen: int) -> Any:
-    """Return what lets the last of ``queries`` see all of ``seen`` keys, the one before it all but one, and so on."""
+    """Return the mask by which the last query sees all of ``seen`` keys, the one before it all but one, and so on."""
     count = queries.shape[2]
     if type(queries) is torch.Tensor and not transformed(queries) and _get_current_dispatch_mode() is None:
         from torch.nn.attention.bias import causal_lower_right  # imports torch's compiler, which takes a second

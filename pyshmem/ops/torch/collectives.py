@@ -22,20 +22,10 @@ from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime.job import job
 
 __all__ = [
-    "all_reduce",
-    "alltoall_on_stream",
-    "alltoallv_on_stream",
-    "barrier_on_stream",
-    "broadcast_on_stream",
-    "clear",
-    "fcollect_on_stream",
-    "gather_rows",
-    "reduce_on_stream",
-    "reduce_scatter_on_stream",
-    "reduce_scatter_rows",
-    "sum_exscan_on_stream",
-    "sum_inscan_on_stream",
-]
+    "all_reduce", "alltoall_on_stream", "alltoallv_on_stream", "barrier_on_stream", "broadcast_on_stream", "clear",
+    "fcollect_on_stream", "gather_rows", "reduce_on_stream", "reduce_scatter_on_stream", "reduce_scatter_rows",
+    "sum_exscan_on_stream", "sum_inscan_on_stream",
+]  # fmt: skip
 
 _spaces: dict[tuple[Any, ...], tuple[Team, Workspace]] = {}
 

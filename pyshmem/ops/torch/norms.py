@@ -17,13 +17,9 @@ from pyshmem.ops.norms.gradients import Options, Way, gradients_of, require_mean
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, needed_of, operator, team_of
 
 __all__ = [
-    "all_reduce_rms_norm",
-    "reduce_scatter_rms_norm",
-    "reduce_scatter_rms_norm_all_gather",
-    "scaled_all_reduce_rms_norm",
-    "scaled_reduce_scatter_rms_norm",
-    "scaled_reduce_scatter_rms_norm_all_gather",
-]
+    "all_reduce_rms_norm", "reduce_scatter_rms_norm", "reduce_scatter_rms_norm_all_gather",
+    "scaled_all_reduce_rms_norm", "scaled_reduce_scatter_rms_norm", "scaled_reduce_scatter_rms_norm_all_gather",
+]  # fmt: skip
 
 
 def _numbers(rows: Tensor) -> Scaled:

@@ -19,15 +19,9 @@ from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, handle_of, needed_of, operator, team_of
 
 __all__ = [
-    "all_gather_gemm",
-    "gemm_all_gather",
-    "gemm_all_reduce",
-    "gemm_reduce_scatter",
-    "scaled_all_gather_gemm",
-    "scaled_gemm_all_gather",
-    "scaled_gemm_all_reduce",
-    "scaled_gemm_reduce_scatter",
-]
+    "all_gather_gemm", "gemm_all_gather", "gemm_all_reduce", "gemm_reduce_scatter", "scaled_all_gather_gemm",
+    "scaled_gemm_all_gather", "scaled_gemm_all_reduce", "scaled_gemm_reduce_scatter",
+]  # fmt: skip
 
 _AUTO = {"schedule": "auto", "order": "auto", "size": None, "columns": None, "tile": None, "gradient": "partial"}
 
