@@ -6,6 +6,7 @@ import os
 import pathlib
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import pytest
 MPIEXEC = str(pathlib.Path(sys.executable).parent / "mpiexec")  # the environment's own MPICH
 SECONDS = 100  # for a job that should take one or two; machines are slow and shared
 WARM = pathlib.Path(__file__).with_name("warm.py")
+SETTLED = b"settled?"  # the same in warm.py
 EARLY = ("LD_", "OMP_", "PYTHON")  # variables that a process reads before its program
 
 
@@ -35,6 +37,16 @@ def warm():
     if warm_server().poll() is not None:  # a test that ends all processes of its own has ended it
         warm_server.cache_clear()
     return [sys.executable, "-I", "-S", str(WARM), warm_server().args[-1]]
+
+
+def settle_warm():
+    """Wait until no process of warm is left whose client has been killed: the server kills it, a moment later."""
+    if warm_server.cache_info().currsize and warm_server().poll() is None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+            server.settimeout(SECONDS)
+            server.connect(warm_server().args[-1])
+            server.send(SETTLED)
+            assert server.recv(100), "the server of warm processes has ended"
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import sys
 from contextlib import suppress
 
 import pytest
-from jobs import warm_server
+from jobs import settle_warm, warm_server
 from pyshmem.launch import launchers, libmpi
 from surroundings import SECONDS, until
 
@@ -90,6 +90,7 @@ class Job:
         return [path for path in noted if os.path.exists(path)]
 
     def left(self):
+        settle_warm()
         return {"processes": self.processes(), "segments": self.segments(), "files": os.listdir(self.temporary)}
 
 

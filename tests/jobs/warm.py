@@ -15,6 +15,7 @@ import socket
 import sys
 from contextlib import suppress
 
+SETTLED = b"settled?"  # the same in jobs.py
 HIGH = 512  # above the numbers of all files of a program
 FORWARDED = (
     signal.SIGHUP, signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGABRT, signal.SIGRTMAX,
@@ -55,27 +56,32 @@ def serve(path):
     """Fork a process for each program, until standard input ends. Return the program and its arguments in that process.
 
     Each client is told the id of its program's process, and its status; the process is killed if its client has been killed.
+    Who asks whether all is settled is told so when no process is left whose client has been killed.
     """
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listening.bind(path)
     listening.listen(64)
     print("ready", flush=True)
     clients, programs = {}, {}  # a client's process, and the client and the id of a process
+    asking = []
     while 0 not in (ready := select.select([0, listening, *clients, *programs], [], [])[0]):
         if listening in ready:
             client, _ = listening.accept()
             text, fds, *_ = socket.recv_fds(client, 1 << 18, 64)
-            pid = os.fork()
-            if pid == 0:
-                os.setsid()
-                for each in (listening, client, *clients):
-                    each.detach()  # or it would close a file of the program, which has its number by then
-                return settle(fds, *eval(text))
-            for fd in fds:
-                os.close(fd)
-            process = os.pidfd_open(pid)
-            clients[client], programs[process] = process, (client, pid)
-            tell(client, pid)
+            if text == SETTLED:
+                asking.append(client)
+            else:
+                pid = os.fork()
+                if pid == 0:
+                    os.setsid()
+                    for each in (listening, client, *asking, *(follower for follower, _ in programs.values())):
+                        each.detach()  # or it would close a file of the program, which has its number by then
+                    return settle(fds, *eval(text))
+                for fd in fds:
+                    os.close(fd)
+                process = os.pidfd_open(pid)
+                clients[client], programs[process] = process, (client, pid)
+                tell(client, pid)
         for client in clients.keys() & ready:
             signal.pidfd_send_signal(clients.pop(client), signal.SIGKILL)
         for process in programs.keys() & ready:
@@ -84,7 +90,12 @@ def serve(path):
             tell(client, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
             client.close()
             os.close(process)
-    for _, pid in programs.values():
+        if all(client in clients for client, _ in programs.values()):
+            while asking:
+                with asking.pop() as client:
+                    tell(client, 0)
+    for process, (_, pid) in programs.items():
+        signal.pidfd_send_signal(process, signal.SIGKILL)
         os.waitpid(pid, 0)  # so that its time is counted
     os._exit(0)
 
