@@ -132,7 +132,7 @@ class InJobClock:
         return {name: self.comm.allreduce(taken, self.most)}
 
     def _seconds(self, case: Case) -> float:
-        """Of what is counted, on this PE; 0 where it only stands by."""
+        """Return the seconds of one call on this PE; 0 if it takes no part in the case."""
         active = self._active(case)
         self._together()
         for _ in range(case.lead if active else 0):

@@ -24,7 +24,7 @@ class Effort(NamedTuple):
     repeats: int = 1
 
     def part(self, runs: int) -> Effort:
-        """That of one of ``runs`` runs, whose samples are taken together."""
+        """Return the effort of one of ``runs`` runs whose samples are taken together."""
         return self._replace(least=max(2, -(-self.least // runs)), most=max(2, -(-self.most // runs)))
 
 

@@ -35,7 +35,7 @@ Array = Any
 
 
 class Data(NamedTuple):
-    """Of each matrix: its features, and the seconds of a product by every schedule, of gathering and of the library."""
+    """For each matrix its features, and the seconds of a product by every schedule, of gathering and of the library."""
 
     names: list[str]
     features: Array

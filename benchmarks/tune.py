@@ -60,7 +60,7 @@ def candidates(nbytes: int) -> list[Row]:
 
 
 def copies(nbytes: int) -> list[Row]:
-    """Those of copies; copy engines have the row of size 1."""
+    """Return the rows of copies that may be the fastest; that of copy engines has size 1."""
     return [Row(MORE, COPY, 1, 1), *COPIES]
 
 

@@ -30,9 +30,8 @@ from .pe import prefix
 SOON, PAUSE = 0.0001, 0.01  # seconds between the first looks for a message, and later: a PE at the prompt takes no core
 STRAY = 0.05  # seconds for errors, and for lines from other hosts, which come through processes of their own
 TAG = 7
-PROMPT = (
-    "<prompt {}>"  # the file of a statement, by its number: in tracebacks, and where Triton reads the source of kernels
-)
+# the file of a statement, by its number: in tracebacks, and where Triton reads the source of kernels
+PROMPT = "<prompt {}>"
 END = "\x1e\n"  # a character that programs do not print
 
 

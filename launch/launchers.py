@@ -85,12 +85,8 @@ LAUNCHERS = (
         np="-n",
         passes=frozenset((SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2)),
         end=SIGKILL,  # after SIGTERM it waits forever for a process that ignores SIGTERM
-        always=(
-            "--map-by",
-            "slot:OVERSUBSCRIBE",
-            "--bind-to",
-            "none",
-        ),  # without slot, two PEs on a:1,b:1 are both on a
+        # without slot, two PEs on a:1,b:1 are both on a
+        always=("--map-by", "slot:OVERSUBSCRIBE", "--bind-to", "none"),
         as_root=("--allow-run-as-root",),
         local=("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
         export="-x",

@@ -74,7 +74,7 @@ class Attention(Together):
         return Case(statement, step, check, GRAPH, self.accelerator.cut(CALLS, 1))
 
     def _sent(self, *arrays: torch.Tensor) -> Case | str:
-        """As many bytes as the operator sends, to one peer after the other."""
+        """Send as many bytes as the operator does, to one peer after the other."""
         peers = [(self.me + i) % self.n for i in range(1, self.n)]
         if not peers:
             return "this PE sends nothing"

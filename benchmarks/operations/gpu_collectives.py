@@ -50,7 +50,7 @@ class Operations(Together):
         return Case("the driver's launch of a kernel of one store", step, check, EVENTS, calls)
 
     def _copies(self, nbytes: int, how: str, calls: int) -> Case | str:
-        """As many bytes as an all_reduce sends, from each PE to all others at the same time, by the copy engines alone."""
+        """Send as many bytes as an all_reduce does, from each PE to all others at once, by the copy engines alone."""
         count = 2 * nbytes // DTYPE.itemsize // self.n
         source = self._random(self.me, count)
         target = self._symmetric(torch.zeros((self.n, count), dtype=DTYPE, device=self.accelerator.device))

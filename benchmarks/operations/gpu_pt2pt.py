@@ -355,7 +355,7 @@ class Operations(Together):
         return torch.arange(nbytes // 4, dtype=torch.int32, device=self.accelerator.device) + 7919 * (pe + 1)
 
     def _wait(self) -> None:
-        """For the current stream, as quiet does: waiting for the whole GPU takes longer."""
+        """Wait for the current stream, as quiet does: to wait for the whole GPU takes longer."""
         if not self.accelerator.interpreted:
             torch.cuda.current_stream().synchronize()
 

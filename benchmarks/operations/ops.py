@@ -90,7 +90,7 @@ class Operations(Together):
         return self._ways(self._problem(operator, split, *sizes))
 
     def scaled_product(self, nbytes: int, operator: str, split: str, *sizes: int) -> Ways:
-        """As product, of 8-bit floats with a scale for each operand."""
+        """Do what product does, with 8-bit floats and a scale for each operand."""
         return self._ways(self._problem(operator, split, *sizes, dtype=EIGHT_BITS))
 
     def _ways(self, problem: Problem) -> Ways:
@@ -136,7 +136,7 @@ class Operations(Together):
     # -- one peer's way each
 
     def _able(self, problem: Problem, out: torch.Tensor, options: dict[str, Any]) -> Case | str:
-        """As _planned, or the first line of the reason why this operator has no such plan, here or in this version."""
+        """Return _planned's case, or the first line of why the operator has no such plan here or in this version."""
         try:
             return self._planned(problem, out, options)
         except (shmem.ShmemError, ModuleNotFoundError) as error:
@@ -176,7 +176,7 @@ class Operations(Together):
         return Case(statement, step, check, GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
 
     def _engine(self, problem: Problem) -> Case | str:
-        """As many bytes as the operator sends, to all peers at once, on a stream for each of them."""
+        """Send as many bytes as the operator does, to all peers at once, on a stream for each of them."""
         sent = self._plan(problem).bytes_sent
         if not sent:
             return "this PE sends nothing"

@@ -52,7 +52,7 @@ class Rivals:
         return array, handle.get_buffer(pe, (count,), torch.int32)
 
     def reductions(self, count: int) -> dict[str, Way | str]:
-        """By peer: statement, step and array, or the first line of torch's reason why it cannot do it here."""
+        """Return each peer's statement, step and array, or the first line of torch's reason why it cannot reduce here."""
         array = torch.zeros(count, dtype=DTYPE, device="cuda")
         ways: dict[str, Way | str] = {NCCL: ("dist.all_reduce(array)", lambda: self.dist.all_reduce(array), array)}
         try:

@@ -28,7 +28,7 @@ def at_once(rivals: Rivals, problem: Any) -> Way | str:
 
 
 def _empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
-    """Of the type of results."""
+    """Return an uninitialised tensor of the type of results."""
     return torch.empty(shape, dtype=torch.bfloat16, device=like.device)
 
 

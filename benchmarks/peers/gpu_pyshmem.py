@@ -58,7 +58,7 @@ class Library(OnGpus):
             torch.cuda.synchronize()
 
     def turns(self, turns: int) -> int:
-        """In the interpreter, which is slow, a few."""
+        """Return ``turns``; only a few in the interpreter, which is slow."""
         return turns if self.device == "cuda" else 3
 
     # -- kernels

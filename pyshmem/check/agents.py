@@ -43,7 +43,7 @@ class Stream:
 
 
 def _towards(ctx: int, pe: int, stream: Stream) -> tuple[int, int]:
-    """Where a fence orders a stream's operations: on their PE, but stores towards every PE."""
+    """Return where a fence orders a stream's operations: on their PE, but stores to the memory of a PE on every PE."""
     return (EVERY if ctx == STORES else pe), stream.id
 
 

@@ -120,7 +120,7 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
 
 
 def _strided_sides(given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
-    """Of alltoalls: the elements between those that are copied are not accessed."""
+    """Return what alltoalls reads and writes: not the elements between those that it copies."""
     (address, nbytes, item, dtype), (to_address, *_) = _operand(given["source"]), _operand(given["target"])
     tst, sst = integer(given.get("tst", 1)), integer(given.get("sst", 1))
     size = None if given.get("size") is None else integer(given["size"])

@@ -242,7 +242,7 @@ def meet(ctx: Any, name: str, way: str, call: Call, root: int = -1) -> Any:
 
 
 def _program() -> str:
-    """Which program calls: programs of one index meet."""
+    """Return the name of the program that calls: programs of one index meet."""
     from triton.runtime.interpreter import interpreter_builder
 
     return "program " + " ".join(map(str, interpreter_builder.grid_idx))

@@ -26,15 +26,8 @@ from pyshmem.runtime.job import job
 Call = Callable[..., Any]
 _MEETINGS = ("synchronise", "await_all", "await_member", "await_parts", "await_words")
 _AT_ONCE = (
-    "copy_from",
-    "copy_blocks_from",
-    "copy_blocks_to",
-    "read",
-    "load_block",
-    "fetch",
-    "store_number",
-    "store_words",
-)
+    "copy_from", "copy_blocks_from", "copy_blocks_to", "read", "load_block", "fetch", "store_number", "store_words",
+)  # fmt: skip
 _grids: list[Grid] = []
 
 

@@ -78,7 +78,7 @@ class Watched:
         return False
 
     def within(self, pe: int, start: int, end: int) -> list[tuple[int, int]]:
-        """Those of a range."""
+        """Return the words that begin in a range, as (PE, place)."""
         words = self._words.get(pe)
         if not words:
             return []

@@ -130,7 +130,7 @@ class Recorder:
         return self._first <= address < self._last
 
     def place(self, array: Any) -> int:
-        """Where a symmetric array begins in every heap."""
+        """Return where a symmetric array begins in every heap."""
         return self._placed(array.data_ptr() if type(array) is torch.Tensor else extent(array, 0)[0])
 
     def _placed(self, address: int) -> int:

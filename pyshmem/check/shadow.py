@@ -69,7 +69,7 @@ class Cell:
 
 
 class Shadow:
-    """Of one heap, or of one PE's private memory."""
+    """What is known of the bytes of one heap, or of one PE's private memory."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []

@@ -17,19 +17,8 @@ from pyshmem.check.trace import now
 _MOST = 4096  # ranges of one access; of more, the whole from first to last
 # operators that read no data of their arguments
 _BLIND = (
-    "empty",
-    "new_",
-    "zeros_like",
-    "ones_like",
-    "full_like",
-    "rand",
-    "set_",
-    "resize",
-    "is_",
-    "sym_",
-    "prim",
-    "lift",
-)
+    "empty", "new_", "zeros_like", "ones_like", "full_like", "rand", "set_", "resize", "is_", "sym_", "prim", "lift",
+)  # fmt: skip
 
 # operators that access chosen elements of their first argument; where what they store stands among the arguments
 _CHOSEN: dict[str, int | None] = {

@@ -104,7 +104,7 @@ class Reading:
         return self._read(0)
 
     def first(self) -> Iterator[Record]:
-        """Those that a first reading needs."""
+        """Read only the records that a first reading needs."""
         return self._read(_MARK)
 
     def _read(self, wanted: int) -> Iterator[Record]:

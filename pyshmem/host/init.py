@@ -202,9 +202,8 @@ def _start_mpi(thread_level: int) -> Any:
     import mpi4py
 
     if "mpi4py.MPI" not in sys.modules:
-        mpi4py.rc.initialize = (
-            False  # so that the thread level can be requested, and pyshmem.runtime.exits finalizes MPI
-        )
+        # so that the thread level can be requested, and pyshmem.runtime.exits finalizes MPI
+        mpi4py.rc.initialize = False
     from mpi4py import MPI
 
     how_started.refuse_foreign_library(MPI.Get_library_version())

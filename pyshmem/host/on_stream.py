@@ -202,7 +202,7 @@ def barrier_on_stream(team: Team | None = None) -> None:
 
 
 def sum_in_place(array: Array, team: Team) -> None:
-    """As reduce_on_stream(array, array), whose calls nobody compares: one member may enqueue what another one replays."""
+    """Do what reduce_on_stream(array, array) does, uncompared: one member may enqueue what another one replays."""
     pair = pair_of("reduce_on_stream", array, array)
     if not pair.heap.streams:
         reduce_on_stream(array, array, team=team)

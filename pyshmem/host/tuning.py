@@ -58,7 +58,7 @@ def choice(tuner: Autotuner, named: Named, options: Named, group: Team, prepared
 
 
 def _digest(tuner: Autotuner, named: Named) -> bytes:
-    """Of the values of the tuner's key and the types of arrays, as Triton's."""
+    """Return a digest of the values of the tuner's key and of the types of arrays, which are Triton's own key."""
     values = [named[name] for name in tuner.keys if name in named]
     dtypes = [str(each.dtype) for each in named.values() if isinstance(each, torch.Tensor)]
     return hashlib.sha256(repr((tuner.base_fn.__qualname__, values, dtypes)).encode()).digest()[:8]
@@ -101,7 +101,7 @@ def _place(tuner: Autotuner, key: bytes, n_pes: int) -> str:
 def _fastest(
     tuner: Autotuner, allowed: list[int], named: Named, group: Team, prepared: Callable[[Config], Start]
 ) -> int:
-    """Measure the configurations on all members. Signals have their values of before in each turn, and at the end."""
+    """Measure the configurations on all members. Signals get back their values before each run, and at the end."""
     signals = [each for each in named.values() if _is_signal(each)]
     before = [each.clone() for each in signals]
 

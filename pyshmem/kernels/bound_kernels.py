@@ -103,7 +103,7 @@ class Prepared:
         self.at([array.data_ptr() for array in arrays], arrays)
 
     def at(self, addresses: Sequence[int], arrays: tuple[torch.Tensor, ...]) -> None:
-        """As a call. addresses: those of the arrays."""
+        """Do what a call does. addresses: those of the arrays."""
         bound = self.bound
         if bound is None:
             self.plainly(None, *arrays)

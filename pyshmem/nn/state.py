@@ -127,7 +127,7 @@ class GradScaler(torch.amp.GradScaler):
         self.team = team
 
     def unscale_(self, optimizer: torch.optim.Optimizer) -> None:
-        """As torch's. Collective over the team."""
+        """Do what torch's does. Collective over the team."""
         super().unscale_(optimizer)
         for found in self._per_optimizer_states[id(optimizer)]["found_inf_per_device"].values():
             found.copy_(tp.all_reduce(found.view(1, 1), team=self.team).view(()))

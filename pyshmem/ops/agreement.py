@@ -24,7 +24,7 @@ def require_no_capture(routine: str) -> None:
 
 
 def require_near(routine: str, team: Team) -> None:
-    """As require_one_node, for operators that in CPU memory have a schedule without tiles. Errors: UnreachableError."""
+    """Refuse a team over several nodes, except in CPU memory, where a schedule needs no tiles. Errors: UnreachableError."""
     if default().streams:
         require_one_node(routine, team)
 
@@ -58,7 +58,7 @@ def require_alike(
 
 
 def _difference(argument: str, first: str, other: str, pe: int) -> tuple[str, str]:
-    """Return an argument of which PE 0 and ``pe`` have not the same, and what each has. argument: of a single line."""
+    """Return the argument in which PE 0 and ``pe`` differ, and what each has. argument: its name, for texts of a line."""
     if "\n" not in first or "\n" not in other:
         return argument, f"{first} on PE 0 and {other} on PE {pe}"
     for one, two in zip(first.split("\n"), other.split("\n"), strict=False):

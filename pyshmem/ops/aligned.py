@@ -14,7 +14,7 @@ from pyshmem.ops.agreement import require_no_capture
 
 
 class Aligned:
-    """As bound_kernels.Prepared, compiled by the first call with arrays at such addresses: multiples of 16, or others.
+    """A bound_kernels.Prepared for each form of addresses, multiples of 16 or others: the first call of a form compiles it.
 
     Arrays keep their types from call to call.
     """
@@ -40,7 +40,7 @@ class Aligned:
         self.at([each.data_ptr() for each in arrays], arrays)
 
     def at(self, addresses: Sequence[int], arrays: tuple[torch.Tensor, ...]) -> None:
-        """As a call. addresses: those of the arrays."""
+        """Do what a call does. addresses: those of the arrays."""
         form = self._usual
         if form is None or not are_aligned(addresses):
             places = tuple([address & 15 == 0 for address in addresses])

@@ -134,7 +134,7 @@ def described(*arrays: Any) -> Any:
 
 
 def _described(array: Any) -> Any:
-    """As described, of one object. Subclasses of tensors, such as parameters, come here."""
+    """Describe one object. Only subclasses of tensors, such as parameters, come here."""
     if not isinstance(array, torch.Tensor):
         return type(array)
     return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() % 16 == 0
@@ -187,7 +187,7 @@ def call(
     routine: str, team: Team | None, private: Any, options: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]],
     asked: Callable[[], tuple[Any, ...]] | None = None,
 ) -> Any:  # fmt: skip
-    """As find, but a call like one before, which has passed the checks, is only looked up.
+    """Do what find does, but only look up a call like one that has passed the checks.
 
     private: what describes this PE's arrays.  options: all else that is given.  asked: returns what find is asked for,
         where it is more than the options.

@@ -1,6 +1,6 @@
 """Rows of matrices of all PEs: gathered, summed, or summed with a share for each PE. It is what backward passes exchange.
 
-Bytes that a PE sends: its rows to each peer; all rows; each peer's share of them to that peer.
+A PE sends its rows to each peer (gather_rows), all rows (all_reduce), or each peer's share to it (reduce_scatter_rows).
 """
 
 from __future__ import annotations

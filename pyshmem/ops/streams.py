@@ -9,9 +9,8 @@ import torch
 
 from pyshmem.runtime.heap import default
 
-MOST_ON_HIP = (
-    4  # HIP has as many hardware queues of a priority, unless it is told otherwise, and streams share them in order
-)
+# HIP has as many hardware queues of a priority, unless it is told otherwise, and streams share them in order
+MOST_ON_HIP = 4
 _ring: list[Any] = []
 
 

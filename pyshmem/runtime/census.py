@@ -104,9 +104,8 @@ def heap_bytes(answers: list[Answer]) -> int:
     Errors: ArgumentError, HeapExhaustedError.
     """
     asked = one_size("heap_size", [each.heap_size for each in answers])
-    hosts: dict[
-        int, tuple[int, int, str]
-    ] = {}  # by leader: PEs, free bytes, which they read at different times, and name
+    # by leader: PEs, free bytes, which they read at different times, and name
+    hosts: dict[int, tuple[int, int, str]] = {}
     for each in answers:
         pes, free, _ = hosts.get(each.leader, (0, each.free, ""))
         hosts[each.leader] = pes + 1, min(free, each.free), each.host

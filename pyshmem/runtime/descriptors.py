@@ -196,7 +196,7 @@ class Exchange:
         return sent
 
     def _by_sockets(self, fds: Sequence[int], counts: Sequence[int], theirs: list[list[int]]) -> None:
-        """In round r each PE sends to the PE of rank + r. A barrier after each round keeps the sockets' queues short."""
+        """Send in rounds: in round r to the PE of rank + r. A barrier after each round keeps the sockets' queues short."""
         size, rank = self._node.size, self._node.rank
         failure: OSError | None = None
         for step in range(1, size):

@@ -100,7 +100,7 @@ def refuse_timeout(routine: str, argument: str, got: str, wants: str, pes: list[
 
 
 def _explained(pes: list[int], they: str) -> list[str]:
-    """Where the world PEs are, such as "PEs 1 and 2 are in barrier_all at heat.py:12": in debug mode they are asked."""
+    """Return where the world PEs are, such as "PEs 1 and 2 are in barrier_all at heat.py:12"; debug mode asks them."""
     known = _ask(pes) if job.debug else dict.fromkeys(_ended(pes), _ENDED)
     if pes and not known:
         return [f"SHMEM_DEBUG=1 says where {they} are"]
@@ -113,12 +113,12 @@ def _plural(said: str) -> str:
 
 
 def _ended(pes: list[int]) -> list[int]:
-    """Those whose program has ended without finalize."""
+    """Return the PEs whose program has ended without finalize."""
     return [pe for pe in pes if pe in cpu.deltas and _read(cpu.system + cpu.deltas[pe])[2] == _ENDED]
 
 
 def _ask(pes: list[int]) -> dict[int, str]:
-    """Where each PE is, such as "is in wait_until at heat.py:12"."""
+    """Return where each PE is, such as "is in wait_until at heat.py:12"."""
     before = {pe: _read(cpu.system + cpu.deltas[pe]) for pe in pes if pe in cpu.deltas}
     for pid, _, _ in before.values():
         with suppress(ProcessLookupError, PermissionError):  # it has ended: it does not answer

@@ -21,7 +21,7 @@ class Done(NamedTuple):
 
 
 def by_programs(calls: list[Call]) -> dict[int, dict[str, Done]]:
-    """By PE and name: each moment of a program counts for the innermost mark or call."""
+    """Return what was done by PE and name. Each moment of a program counts for the innermost mark or call."""
     found: dict[int, dict[str, Done]] = {}
     for pe in sorted({each.pe for each in calls}):
         tracks = defaultdict(list)

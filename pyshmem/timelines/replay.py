@@ -154,7 +154,7 @@ class _Replay:
 
 
 def _ends(calls: Iterable[Call], arrows: Iterable[Arrow]) -> dict[Call, Call]:
-    """For each wait the write that ended it."""
+    """Return for each wait the write that ended it."""
     known: dict[tuple[int, int, int], list[Call]] = defaultdict(list)
     for call in calls:
         known[call.pe, call.track, round(1e3 * max(call.begin, call.end - 1e-3))].append(call)
@@ -172,6 +172,6 @@ def unchanged(step: Step) -> float:
 
 
 def savings(timeline: Timeline) -> dict[str, float]:
-    """By part: how much earlier the program would have ended if it took no time."""
+    """Return for each part how much earlier the program would have ended if the part took no time."""
     whole = timeline.replay(unchanged)
     return {part: max(0.0, whole - timeline.replay(unchanged, part)) for part in PARTS}

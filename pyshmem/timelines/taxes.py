@@ -218,7 +218,7 @@ class Link(NamedTuple):
 
 
 def links(calls: list[Call]) -> dict[tuple[int, int], Link]:
-    """By the PE that calls and the other PE, which has the data."""
+    """Return the links by (PE that calls, PE that has the data)."""
     found: dict[tuple[int, int], list[Call]] = defaultdict(list)
     for call in calls:
         if call.kind in ("put", "get") and call.nbytes and call.to >= 0 and call.to != call.pe:
@@ -238,7 +238,7 @@ def _covered(calls: list[Call]) -> float:
 
 
 def last_to_come(calls: list[Call]) -> dict[Call, Call]:
-    """For each call of a team the same call of the member that came last. Members make their calls in one order."""
+    """Return for each call of a team the same call of the member that came last. Members make their calls in one order."""
     numbers: Counter[tuple[int, str]] = Counter()
     meetings: dict[tuple[str, int], list[Call]] = defaultdict(list)
     for call in sorted(calls):

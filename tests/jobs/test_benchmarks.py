@@ -109,15 +109,8 @@ def test_runner_takes_turns_divides_by_steps_and_leaves_out_what_is_wrong():
             order.append("released")
 
     figures = measure(Row("A", "row", "row", steps=2), TwoPeers(), Effort(0.0, 3, 3))
-    assert order == [
-        (0, "rival"),
-        (0, "pyshmem"),
-        (1, "pyshmem"),
-        (1, "rival"),
-        (2, "rival"),
-        (2, "pyshmem"),
-        "released",
-    ]
+    turns = [(0, "rival"), (0, "pyshmem"), (1, "pyshmem"), (1, "rival"), (2, "rival"), (2, "pyshmem")]
+    assert order == [*turns, "released"]
     assert figures["pyshmem"].samples == figures["rival"].samples == [4.0, 4.5, 5.0]
     assert figures["broken"].samples == []
 
@@ -220,25 +213,15 @@ def test_a_library_that_is_not_installed_is_listed_and_not_started(monkeypatch):
     assert [peer.name for peer in measured] == ["pyshmem", "Iris"] and missing == {"NVSHMEM": "not installed"}
 
 
-@pytest.mark.parametrize(
-    "name, only",
-    [
-        (
-            "gpu_pt2pt",
-            (
-                "host 8 B",
-                "p by the host",
-                "put in a kernel 8 B",
-                "get in a kernel 8 B",
-                "load of tiles in a kernel 4 KiB",
-                "fetch_add",
-                "empty",
-            ),
-        ),
-        ("gpu_collectives", ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B")),
-        ("ops", ("gemm_all_reduce S0", "gemm_all_gather by columns, a call")),
-    ],
-)
+OF_GPUS = {
+    "gpu_pt2pt": ("host 8 B", "p by the host", "put in a kernel 8 B", "get in a kernel 8 B", "load of tiles in a kernel 4 KiB",
+                  "fetch_add", "empty"),
+    "gpu_collectives": ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B"),
+    "ops": ("gemm_all_reduce S0", "gemm_all_gather by columns, a call"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name, only", OF_GPUS.items(), ids=OF_GPUS)
 def test_gpu_suite_tries_its_harness_without_a_gpu(name, only, tmp_path):
     launcher = (pathlib.Path(sys.executable).with_name("pyshmemrun"), "-n", 2, *warm())
     program, path = tmp_path / "program.py", tmp_path / "tried.json"

@@ -84,17 +84,8 @@ def test_a_block_loads_as_many_inputs_as_it_has_columns(pattern, side):
 
 
 def test_the_report_has_every_pattern_and_calls_its_times_no_figures(tmp_path):
-    options = [
-        "--epochs",
-        "1",
-        "--batch",
-        "8",
-        "--json",
-        str(tmp_path / "found.json"),
-        "--picture",
-        str(tmp_path / "a.png"),
-    ]
-    command = [sys.executable, "-m", "benchmarks.sparsity", *options]
+    files = "--json", str(tmp_path / "found.json"), "--picture", str(tmp_path / "a.png")
+    command = [sys.executable, "-m", "benchmarks.sparsity", "--epochs", "1", "--batch", "8", *files]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "times are no figures" in done.stdout.replace("\n", " ")

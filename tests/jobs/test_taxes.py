@@ -98,15 +98,8 @@ def test_links_have_the_rate_while_a_call_runs_and_are_printed(tmp_path, capsys)
     assert found[0, 1].rate == pytest.approx(2.4)
     assert command.main([str(path)]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if "PE 0" in line and "PE 1" in line)
-    assert [each.strip() for each in line.strip("│").split("│")] == [
-        "PE 0",
-        "PE 1",
-        "3",
-        "60 kB",
-        "0.03",
-        "12%",
-        "2.4 GB/s",
-    ]
+    cells = [each.strip() for each in line.strip("│").split("│")]
+    assert cells == ["PE 0", "PE 1", "3", "60 kB", "0.03", "12%", "2.4 GB/s"]
 
 
 calls = st.builds(

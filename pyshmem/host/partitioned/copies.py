@@ -68,7 +68,7 @@ def _dims(near: Layout, far: Layout, me: int, itemsize: int) -> tuple[list[list[
 
 
 def _steps(layout: Layout) -> list[int]:
-    """Of each dimension, how many PEs further the next one along its axis is."""
+    """Return for each dimension the distance in PEs to the next one along its axis."""
     return [layout.steps[layout.dims.index(dim)] if dim in layout.dims else 0 for dim in range(len(layout.shape))]
 
 

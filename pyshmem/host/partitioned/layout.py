@@ -110,7 +110,7 @@ class Layout:
 
     @cached_property
     def steps(self) -> tuple[int, ...]:
-        """For each axis of the mesh, how many PEs further the next one along it is."""
+        """For each axis of the mesh the distance in PEs to the next one along it."""
         return tuple(math.prod(self.mesh[axis + 1 :]) for axis in range(len(self.mesh)))
 
     def owner(self, index: int, dim: int | None = None) -> int:

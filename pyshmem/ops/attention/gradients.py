@@ -16,7 +16,7 @@ from pyshmem.ops.gradients import Gradients, transformed
 
 
 class Options(NamedTuple):
-    """Of a call. size: the tokens of a sequence on all PEs.  segments: of a PE."""
+    """What gradients need of a call. size: the tokens of a sequence on all PEs.  segments: those of a PE."""
 
     size: int
     segments: int
@@ -64,7 +64,7 @@ def _by_autograd(
 def _within_func(
     whole: list[torch.Tensor], wanted: Sequence[bool], gradient: torch.Tensor, place: tuple[int, int], options: Options
 ) -> list[torch.Tensor]:
-    """As _by_autograd, within a transform of torch.func, which takes its own gradients alone."""
+    """Do what _by_autograd does, within a transform of torch.func, which takes gradients of torch.func alone."""
     with sdpa_kernel(SDPBackend.MATH):
         _, back = torch.func.vjp(lambda q, k, v: attend(q, k, v, *place, options), *whole)
         return [each for each, use in zip(back(gradient), wanted, strict=True) if use]

@@ -143,7 +143,7 @@ class Plan:
         return self._step(q, k, v, out) if self._step.room else out
 
     def summed(self, q: Any, k: Any, v: Any) -> tuple[torch.Tensor, torch.Tensor]:
-        """As ``summed`` of this module."""
+        """Perform a call of this module's ``summed``."""
         if not sums_of(self.problem, self.schedule):
             return self(q, k, v, None, False), q.new_empty(0, dtype=torch.float32)
         return self._step.summed(q, k, v) if self._step.room else (self._new(), room_for_sums(q))

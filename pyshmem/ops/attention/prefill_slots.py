@@ -44,7 +44,7 @@ class Problem(NamedTuple):
 
 
 class Slots:
-    """For each PE of the team ``room`` elements of keys and as many of values: ``arrays``, (n_pes, 2, room)."""
+    """Memory for ``room`` elements of keys and as many of values from each PE of the team: ``arrays``, (n_pes, 2, room)."""
 
     def __init__(self, problem: Problem, pair: bool = False, back: bool = False) -> None:
         """pair: a part of the memory, "mine", (2, room), is what this PE sends.
@@ -99,7 +99,7 @@ class Exchange(Sender):
     """The same, and gradients come back, into the slots for them, with a flag of their own."""
 
     def wait(self, pe: int, needed: bool) -> None:
-        """As Sender's, of which none ends the call."""
+        """Do what Sender.wait does, but never end the call: wait_back does."""
         if needed:
             self.chunks.wait(pe, 0)
 

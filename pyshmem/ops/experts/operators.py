@@ -204,7 +204,7 @@ class Plan:
         return Dispatched(rows, *numbers, Handle(self, tokens, routing, indices, weights))
 
     def differentiable_dispatch(self, x: torch.Tensor, indices: torch.Tensor, weights: torch.Tensor) -> Dispatched:
-        """As dispatch, for autograd: rows behind those of experts are zeros."""
+        """Do what dispatch does, for autograd: rows behind those of experts are zeros."""
         made = []
 
         def perform(x: torch.Tensor) -> torch.Tensor:
@@ -219,7 +219,7 @@ class Plan:
         return made[0]._replace(rows=rows, handle=made[0].handle._replace(weights=weights))
 
     def differentiable_combine(self, rows: torch.Tensor, handle: Handle) -> torch.Tensor:
-        """As combine, for autograd, which also differentiates the weights of the dispatch."""
+        """Do what combine does, for autograd, which also differentiates the weights of the dispatch."""
 
         def back(saved: Any, needed: Any, gradient: torch.Tensor) -> Gradients:
             experts = self.problem.local * self.team.size

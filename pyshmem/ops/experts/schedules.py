@@ -129,7 +129,7 @@ class Fused:
         return Memory(*symmetric, *self._slots(), self.epochs, self.faults)
 
     def _slots(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where rows that are sent arrive, and their scales."""
+        """Return the memory where rows that are sent arrive, and that of their scales."""
         return (self.space["bits"], self.space["scales"]) if self.problem.scaled else (self.space["slots"], self.none)
 
     def _combine_of(self, tokens: int) -> Aligned:
@@ -236,9 +236,8 @@ class BulkSynchronous:
         out.copy_(sums.sum(0))
 
 
-MOST_PES_ON_AMD = (
-    4  # beyond, the kernel of "words" has more code than the instruction cache, and keeps registers in memory
-)
+# beyond, the kernel of "words" has more code than the instruction cache, and keeps registers in memory
+MOST_PES_ON_AMD = 4
 Schedule = Literal["auto", "words", "fused", "bulk_synchronous"]
 SCHEDULES = {"words": Words, "fused": Fused, "bulk_synchronous": BulkSynchronous}
 

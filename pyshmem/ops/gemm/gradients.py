@@ -17,7 +17,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 
 
 class Options(NamedTuple):
-    """Of a product, as in problem.Options; and its split."""
+    """What gradients need of a product: fields of problem.Options, and its split."""
 
     size: int | None = None
     columns: int | None = None

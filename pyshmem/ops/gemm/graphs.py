@@ -33,7 +33,7 @@ def keeps_edges(driver: Driver) -> bool:
 
 @dataclass
 class _Calls:
-    """Those with the same addresses: how many have enqueued the step, and the graph that the next one has captured."""
+    """The calls with the same addresses: how many have enqueued the step, and the graph that the next one has captured."""
 
     enqueued: int = 0
     graph: torch.cuda.CUDAGraph | None = None

@@ -138,7 +138,7 @@ class Plan:
     def _differentiable(
         self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool
     ) -> torch.Tensor:
-        """As perform, for operands that require gradients. Errors: ArgumentError where there is no formula."""
+        """Do what perform does, for operands that require gradients. Errors: ArgumentError if there is no formula."""
         problem = self.problem
         _require_plain(problem.operator, a, b, out, scales, reuse, problem.options.epilogue)
         chosen = problem.options

@@ -121,7 +121,7 @@ class Problem(NamedTuple):
 
     @property
     def flops(self) -> int:
-        """Of this PE's product."""
+        """The number of floating-point operations of this PE's product."""
         m = self.M if self.operator == "all_gather_gemm" else self.m
         return 2 * m * self.n * self.k
 

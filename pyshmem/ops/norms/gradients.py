@@ -21,7 +21,7 @@ class Way(NamedTuple):
 
 
 class Options(NamedTuple):
-    """Of a call. tokens: the rows of x.  gradient: what those of rows that all PEs get mean, as in ops.gradients."""
+    """What gradients need of a call. tokens: the rows of x.  gradient: what those of results on all PEs mean."""
 
     tokens: int
     eps: float

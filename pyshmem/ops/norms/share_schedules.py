@@ -95,7 +95,7 @@ class BulkShares(Step):
                 target[first : first + count].copy_(block[:count])
 
     def _shares(self) -> list[tuple[int, int]]:
-        """Where the share of each PE begins, and its rows."""
+        """Return for each PE where its share begins, and how many rows it has."""
         tokens, n = self.problem.tokens, self.problem.team.size
         return [(start_of(tokens, pe, n), share_of(tokens, pe, n)) for pe in range(n)]
 

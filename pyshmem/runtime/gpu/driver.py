@@ -273,7 +273,7 @@ class Driver:
         return self.known_chiplets() or 1
 
     def known_chiplets(self) -> int:
-        """As chiplets, but 0 if the driver does not say."""
+        """Return what chiplets does, but 0 if the driver does not say."""
         try:
             return self._number("attribute", _CHIPLETS, self.device) if self.vendor == "hip" else 1
         except DriverError:  # a driver that does not know the attribute

@@ -120,7 +120,7 @@ class CachedKernel:
 
 
 def _sizes(args: tuple[Any, ...]) -> tuple[bool, ...]:
-    """Which tensors are of storages of at most 2 GiB: for AMD GPUs Triton compiles them to accesses of 32-bit offsets."""
+    """Return which tensors have storages of at most 2 GiB: for AMD GPUs Triton compiles 32-bit offsets for them."""
     return tuple(_small(args)) if _BY_SIZE else ()
 
 
