@@ -5,19 +5,9 @@ import operator
 import pytest
 import torch
 from support import (
-    AMO_DTYPES,
-    AMO_INTEGERS,
-    GUARD,
-    assert_same,
-    element,
-    from_pe,
-    guarded,
-    limits,
-    name_of,
-    neighbours,
-    refuses,
+    AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, element, from_pe, guarded, limits, name_of, neighbours, refuses,
     untouched,
-)
+)  # fmt: skip
 
 import pyshmem as shmem
 

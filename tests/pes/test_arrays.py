@@ -4,21 +4,9 @@ import numpy as np
 import pytest
 import torch
 from support import (
-    DTYPES,
-    FP8_DTYPES,
-    NUMPY_DTYPES,
-    as_dtype,
-    assert_same,
-    foreign,
-    from_pe,
-    here,
-    live,
-    name_of,
-    neighbours,
-    payload,
-    refuses,
-    work,
-)
+    DTYPES, FP8_DTYPES, NUMPY_DTYPES, as_dtype, assert_same, foreign, from_pe, here, live, name_of, neighbours,
+    payload, refuses, work,
+)  # fmt: skip
 
 import pyshmem as shmem
 

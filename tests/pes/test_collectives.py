@@ -4,20 +4,9 @@ import numpy as np
 import pytest
 import torch
 from support import (
-    DTYPES,
-    FP8_DTYPES,
-    RMA_DTYPES,
-    as_dtype,
-    assert_same,
-    from_pe,
-    guarded,
-    name_of,
-    octets,
-    payload,
-    refused_by_all,
-    untouched,
-    work,
-)
+    DTYPES, FP8_DTYPES, RMA_DTYPES, as_dtype, assert_same, from_pe, guarded, name_of, octets, payload, refused_by_all,
+    untouched, work,
+)  # fmt: skip
 
 import pyshmem as shmem
 

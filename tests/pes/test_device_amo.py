@@ -10,19 +10,9 @@ import torch
 import triton
 import triton.language as tl
 from support import (
-    AMO_DTYPES,
-    AMO_INTEGERS,
-    GUARD,
-    aside,
-    assert_same,
-    element,
-    from_pe,
-    guarded,
-    limits,
-    name_of,
-    neighbours,
+    AMO_DTYPES, AMO_INTEGERS, GUARD, aside, assert_same, element, from_pe, guarded, limits, name_of, neighbours,
     untouched,
-)
+)  # fmt: skip
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 

@@ -7,18 +7,9 @@ import torch
 import triton
 import triton.language as tl
 from support import (
-    AMO_DTYPES,
-    AMO_INTEGERS,
-    GUARD,
-    assert_same,
-    element,
-    guarded,
-    interpreted,
-    name_of,
-    neighbours,
-    payload,
+    AMO_DTYPES, AMO_INTEGERS, GUARD, assert_same, element, guarded, interpreted, name_of, neighbours, payload,
     untouched,
-)
+)  # fmt: skip
 from triton.runtime.errors import InterpreterError
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")

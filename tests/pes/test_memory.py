@@ -9,18 +9,8 @@ import numpy as np
 import pytest
 import torch
 from support import (
-    GUARD,
-    assert_same,
-    foreign,
-    from_pe,
-    live,
-    near_neighbours,
-    neighbours,
-    octets,
-    payload,
-    refuses,
-    work,
-)
+    GUARD, assert_same, foreign, from_pe, live, near_neighbours, neighbours, octets, payload, refuses, work,
+)  # fmt: skip
 
 import pyshmem as shmem
 import pyshmem.shmem as c

@@ -4,20 +4,9 @@ import numpy as np
 import pytest
 import torch
 from support import (
-    AMO_DTYPES,
-    DTYPES,
-    GUARD,
-    RMA_DTYPES,
-    assert_same,
-    foreign,
-    guarded,
-    name_of,
-    neighbours,
-    octets,
-    payload,
-    refuses,
-    untouched,
-)
+    AMO_DTYPES, DTYPES, GUARD, RMA_DTYPES, assert_same, foreign, guarded, name_of, neighbours, octets, payload,
+    refuses, untouched,
+)  # fmt: skip
 
 import pyshmem as shmem
 
