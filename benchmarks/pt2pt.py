@@ -43,6 +43,11 @@ ROWS = (
             alias="osu_oshm_put_mr", dense=dense)
         for n, dense in sweep(8, 4 * KIB).items()
     ),
+    *(
+        Row("NumPy arrays", name, operation, n, bus=once)
+        for name, operation in (("put from NumPy, quiet", "put_of_numpy"), ("get to NumPy", "get_to_numpy"))
+        for n in (8, 4 * KIB)
+    ),
     Row("Words", "p", "p", alias="shmem_p_latency"),
     Row("Words", "g", "g", alias="shmem_g_latency"),
     *(Row("Words", f"atomic_{name}", f"atomic_{name}", alias=alias) for name, alias in AMOS.items()),

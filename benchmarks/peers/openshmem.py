@@ -94,6 +94,16 @@ class OpenShmem(ABC):
     def put_quiet(self, nbytes: int) -> Case:
         return self._put(nbytes, "put(target, source, pe); quiet()")
 
+    def put_of_numpy(self, nbytes: int) -> Case:
+        return self._of_numpy(self.put_quiet(nbytes), "source")
+
+    def get_to_numpy(self, nbytes: int) -> Case:
+        return self._of_numpy(self.get(nbytes), "target")
+
+    def _of_numpy(self, case: Case, private: str) -> Case:
+        """The case with NumPy's view of its private array."""
+        return case._replace(names=case.names | {private: self.values(case.names[private])})
+
     def put_window(self, nbytes: int) -> Case:
         """Make the case of a stream of puts that are completed together."""
         return self._put(nbytes, f"for _ in range({WINDOW}): put(target, source, pe)\nquiet()")._replace(ceiling="")

@@ -14,6 +14,7 @@ import torch
 
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.runtime.arguments import (
+    WHOLE,
     Array,
     Operand,
     describe,
@@ -107,7 +108,8 @@ def _update(name: str) -> Callable[..., Any]:
         to, place, dtype = word_on(name, "target", target, pe)
         apply = to.atomics[operator].get(dtype) or refuse_dtype(name, "target", dtype, dtypes)
         if type(value) is not int or dtype not in _EXACT:
-            value = scalar(name, "value", value, dtype)
+            whole = type(value) in WHOLE and dtype in _EXACT
+            value = int(value) if whole else scalar(name, "value", value, dtype)
         try:
             old = apply(place, value)
         except OverflowError:
@@ -147,7 +149,10 @@ def atomic_compare_swap(target: Array, cond: Any, value: Any, pe: int, ctx: Ctx 
     to, place, dtype = word_on(name, "target", target, pe)
     apply = to.atomics["compare_swap"].get(dtype) or refuse_dtype(name, "target", dtype, _NUMBERS)
     if type(cond) is not int or type(value) is not int or dtype not in _EXACT:
-        cond, value = scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)
+        if type(cond) in WHOLE and type(value) in WHOLE and dtype in _EXACT:
+            cond, value = int(cond), int(value)
+        else:
+            cond, value = scalar(name, "cond", cond, dtype), scalar(name, "value", value, dtype)
     try:
         return apply(place, cond, value)
     except OverflowError:

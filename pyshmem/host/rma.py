@@ -15,8 +15,9 @@ import torch
 
 from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.runtime import _native
-from pyshmem.runtime._native import locate
+from pyshmem.runtime._native import locate, locate_into, locate_strided
 from pyshmem.runtime.arguments import (
+    WHOLE,
     Array,
     Operand,
     Sides,
@@ -79,7 +80,7 @@ def get(target: Array, source: Array, pe: int, size: int | None = None, ctx: Ctx
     """
     if ctx is not None:
         pe = world_pe("get", ctx, pe)
-    found = locate(views, source, target, size, pe)
+    found = locate_into(views, source, target, size, pe)
     if found is None:
         found = routed("get", transfer("get", _GET_NAMES, source, target, size), pe)
     to, place, dest, nbytes = found
@@ -123,7 +124,7 @@ def get_nbi(target: Array, source: Array, pe: int, size: int | None = None, ctx:
     """
     if ctx is not None:
         pe = world_pe("get_nbi", ctx, pe)
-    found = locate(views, source, target, size, pe)
+    found = locate_into(views, source, target, size, pe)
     if found is None:
         found = routed("get_nbi", transfer("get_nbi", _GET_NAMES, source, target, size), pe)
     to, place, dest, nbytes = found
@@ -149,7 +150,8 @@ def p(target: Array, value: Any, pe: int, ctx: Ctx | None = None) -> None:
         _store("p", to, place, dtype, value)
         return
     if type(value) is not int or dtype not in _INTEGERS:
-        value = scalar("p", "value", value, dtype)
+        whole = type(value) in WHOLE and dtype in _INTEGERS
+        value = int(value) if whole else scalar("p", "value", value, dtype)
     try:
         store(place, value)
     except OverflowError:
@@ -212,10 +214,13 @@ def iput(
     """
     if ctx is not None:
         pe = world_pe("iput", ctx, pe)
-    sides = (("target", target, tst, "tst"), ("source", source, sst, "sst"))
-    ends, (tst, sst), item, count = _strided("iput", sides, size)
-    to, place, src, _ = routed("iput", ends, pe)
-    to.put_strided(place, src, tst * item, sst * item, item, count)
+    found = locate_strided(views, target, source, tst, sst, 1, size, pe, False)
+    if found is None:
+        sides = (("target", target, tst, "tst"), ("source", source, sst, "sst"))
+        ends, (tst, sst), item, count = _strided("iput", sides, size)
+        to, place, src, _ = routed("iput", ends, pe)
+        found = to, place, src, tst * item, sst * item, item, count
+    found[0].put_strided(*found[1:])
 
 
 def iget(
@@ -236,10 +241,13 @@ def iget(
     """
     if ctx is not None:
         pe = world_pe("iget", ctx, pe)
-    sides = (("source", source, sst, "sst"), ("target", target, tst, "tst"))
-    ends, (sst, tst), item, count = _strided("iget", sides, size)
-    to, place, dest, _ = routed("iget", ends, pe)
-    to.get_strided(dest, place, tst * item, sst * item, item, count)
+    found = locate_strided(views, source, target, sst, tst, 1, size, pe, True)
+    if found is None:
+        sides = (("source", source, sst, "sst"), ("target", target, tst, "tst"))
+        ends, (sst, tst), item, count = _strided("iget", sides, size)
+        to, place, dest, _ = routed("iget", ends, pe)
+        found = to, dest, place, tst * item, sst * item, item, count
+    found[0].get_strided(*found[1:])
 
 
 def _strided(
@@ -306,14 +314,17 @@ def ibput(
     """
     if ctx is not None:
         pe = world_pe("ibput", ctx, pe)
-    near, own, (tst, sst, bsize, nblocks) = _block_sides("ibput", (target, tst), (source, sst), bsize, nblocks)
-    item = near.dtype.itemsize
-    if not bsize * nblocks:
-        require_pe("ibput", pe)
-        return
-    require_symmetric("ibput", "target", near, _span(tst, bsize, nblocks) * item)
-    to, place, source_at, _ = routed("ibput", _sides(near, own, bsize * nblocks), pe)
-    to.put_strided(place, source_at, tst * item, sst * item, bsize * item, nblocks)
+    found = None if nblocks is None else locate_strided(views, target, source, tst, sst, bsize, nblocks, pe, False)
+    if found is None:
+        near, own, (tst, sst, bsize, nblocks) = _block_sides("ibput", (target, tst), (source, sst), bsize, nblocks)
+        item = near.dtype.itemsize
+        if not bsize * nblocks:
+            require_pe("ibput", pe)
+            return
+        require_symmetric("ibput", "target", near, _span(tst, bsize, nblocks) * item)
+        to, place, source_at, _ = routed("ibput", _sides(near, own, bsize * nblocks), pe)
+        found = to, place, source_at, tst * item, sst * item, bsize * item, nblocks
+    found[0].put_strided(*found[1:])
 
 
 def ibget(
@@ -334,15 +345,18 @@ def ibget(
     """
     if ctx is not None:
         pe = world_pe("ibget", ctx, pe)
-    own, near, (tst, sst, bsize, nblocks) = _block_sides("ibget", (target, tst), (source, sst), bsize, nblocks)
-    item = near.dtype.itemsize
-    if not bsize * nblocks:
-        require_pe("ibget", pe)
-        return
-    require_symmetric("ibget", "source", near, _span(sst, bsize, nblocks) * item)
-    require_writable("ibget", "target", target)
-    to, place, dest, _ = routed("ibget", _sides(near, own, bsize * nblocks), pe)
-    to.get_strided(dest, place, tst * item, sst * item, bsize * item, nblocks)
+    found = None if nblocks is None else locate_strided(views, source, target, sst, tst, bsize, nblocks, pe, True)
+    if found is None:
+        own, near, (tst, sst, bsize, nblocks) = _block_sides("ibget", (target, tst), (source, sst), bsize, nblocks)
+        item = near.dtype.itemsize
+        if not bsize * nblocks:
+            require_pe("ibget", pe)
+            return
+        require_symmetric("ibget", "source", near, _span(sst, bsize, nblocks) * item)
+        require_writable("ibget", "target", target)
+        to, place, dest, _ = routed("ibget", _sides(near, own, bsize * nblocks), pe)
+        found = to, dest, place, tst * item, sst * item, bsize * item, nblocks
+    found[0].get_strided(*found[1:])
 
 
 def _block_sides(

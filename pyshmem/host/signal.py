@@ -106,7 +106,7 @@ def _put_signal(
     update = update_of(routine, sigop)
     if place - 8 < word_place < place + nbytes:
         refuse(ArgumentError, routine, "signal", "an element of target", "a word outside what is copied")
-    value = scalar(routine, "value", value, torch.uint64)
+    value = _signal_value(routine, value)
     to.put_signal(place, src, nbytes, home, update, word_place, value)
 
 
@@ -156,7 +156,7 @@ def _update_signal(routine: str, signal: Any, value: int, pe: int, ctx: Ctx | No
         pe = world_pe(routine, ctx, pe)
     to, place, dtype = word_on(routine, "signal", signal, pe)
     require_signal(routine, dtype)
-    to.signal(update, place, scalar(routine, "value", value, torch.uint64))
+    to.signal(update, place, _signal_value(routine, value))
 
 
 def signal_wait_until(signal: Array, cmp: CMP | Sign, value: int) -> int:
@@ -169,6 +169,12 @@ def signal_wait_until(signal: Array, cmp: CMP | Sign, value: int) -> int:
     Spec: 9.10 SHMEM_SIGNAL_WAIT_UNTIL.
     """
     return wait_word("signal_wait_until", "signal", signal, cmp, value, (torch.uint64,))
+
+
+def _signal_value(routine: str, value: Any) -> Any:
+    if type(value) is int and 0 <= value < 1 << 64:
+        return value
+    return scalar(routine, "value", value, torch.uint64)
 
 
 def require_signal(routine: str, dtype: Any) -> None:

@@ -14,6 +14,7 @@ import torch
 
 from pyshmem.runtime import comparisons, words
 from pyshmem.runtime.arguments import (
+    WHOLE,
     Array,
     describe,
     name_of,
@@ -72,7 +73,7 @@ def wait_word(
     if dtype not in dtypes:
         refuse_dtype(routine, argument, dtype, dtypes)
     if type(value) is not int:
-        value = scalar(routine, "value", value, dtype)
+        value = int(value) if type(value) in WHOLE else scalar(routine, "value", value, dtype)
     try:
         return int(heap.near.wait_word(address, dtype, code, value))
     except TimeoutError:
@@ -95,7 +96,7 @@ def test(ivar: Array, cmp: CMP | Sign, value: int) -> bool:
     here, place, dtype = word_on("test", "ivar", ivar, job.my_pe)
     native = TEST.get(dtype) or refuse_dtype("test", "ivar", dtype, TYPES)
     if type(value) is not int:
-        value = scalar("test", "value", value, dtype)
+        value = int(value) if type(value) in WHOLE else scalar("test", "value", value, dtype)
     try:
         return bool(native(here.look(place, dtype.itemsize), comparison("test", cmp), value))
     except OverflowError:

@@ -4,7 +4,7 @@
  * taken with the GIL. */
 #pragma once
 #include "_carried.h"
-#include "_tensors.h"
+#include "_locating.h"
 
 /* Part of the stable ABI from Python 3.12 on; 3.11 has it, too. */
 PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *) __attribute__((weak));

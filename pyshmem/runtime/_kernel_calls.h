@@ -4,7 +4,8 @@
 
 enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.runtime.gpu.launch */
 
-/* The address of a tensor or array that read_tensor does not support, and (type, whether it is aligned). */
+/* The address of a complex tensor, or of an array that read_tensor does not support, and (type, whether it is aligned).
+ */
 static PyObject *specialised_array(PyObject *value, uint64_t *address) {
     PyObject *place = PyObject_CallMethod(value, "data_ptr", NULL);
     PyObject *dtype = place && to_u64(place, address) ? PyObject_GetAttrString(value, "dtype") : NULL;
@@ -30,7 +31,7 @@ static PyObject *specialised(PyObject *views, PyObject *value, int constant, int
             return PyLong_FromLong(8 + 16 * (overflow > 0) + 2 * !(PyLong_AsUnsignedLongLongMask(value) % 16));
         return PyLong_FromLong((number == 1) + 2 * !(number % 16) + 4 * (number == (int32_t)number));
     }
-    if (read_tensor(views, value, &tensor, 0)) {
+    if (read_tensor(views, value, &tensor, 0) && tensor.code != DL_COMPLEX) {
         *address = tensor.address;
         return PyLong_FromLong(256 + 2 * (long)(tensor.code * 16 + tensor.item) + !(tensor.address % 16));
     }
@@ -142,7 +143,7 @@ static PyObject *py_layout(PyObject *self, PyObject *const *args, Py_ssize_t n) 
             words[used + 3] = t.strides[j];
             count *= (uint64_t)t.shape[j];
         }
-        operand_t own = {address, count * t.bits / 8, t.bits / 8, t.device_type, t.device_id, t.code};
+        operand_t own = {address, count * t.bits / 8, t.bits / 8, t.device_type, t.device_id, t.code, 0, 0};
         int live = i == 1 && find_view(args[0], &own, &view) && is_live(&view, address, own.nbytes);
         kind[0] = 1 + 2 * live + 4 * (address % 16 == 0) + 8 * t.ndim + ((int64_t)t.code << 8) +
                   ((int64_t)t.bits << 16) + ((int64_t)t.lanes << 32);

@@ -1,7 +1,7 @@
 /* Calls of the GPU driver that enqueue copies and prepared launches of kernels. */
 #pragma once
+#include "_locating.h"
 #include "_streamed.h"
-#include "_tensors.h"
 
 /* hipGetLastError, or NULL. HIP 7 keeps the error of a thread until this call, and torch reports what it finds after
  * its next launch. */

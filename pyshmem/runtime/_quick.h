@@ -1,8 +1,8 @@
 /* Collectives by one native call: valid calls with two plain, live tensors of one type. */
 #pragma once
 #include "_collectives.h"
+#include "_locating.h"
 #include "_reductions.h"
-#include "_tensors.h"
 
 /* The number of a plain tensor's type; KINDS for types without reductions. */
 static int64_t kind_of(const operand_t *o) {
@@ -42,10 +42,7 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     if (call == 2 && args[9] == Py_None && length % members) return PyLong_FromLong(UNTOUCHED);
     if (call == 2) length = count = length / members;
     if (call == 1 || call == 2) room /= members;
-    if (args[9] != Py_None && (!PyLong_CheckExact(args[9]) || !to_u64(args[9], &count))) {
-        PyErr_Clear();
-        return PyLong_FromLong(UNTOUCHED);
-    }
+    if (args[9] != Py_None && !to_count(args[9], &count)) return PyLong_FromLong(UNTOUCHED);
     if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n)) ||
         !is_apart(&t, call, to.address, own.address, count * own.item))
         return PyLong_FromLong(UNTOUCHED);

@@ -1,18 +1,20 @@
 """The checks of arguments: symmetric arrays must be symmetric and live, and the two sides of a copy must fit.
 
-The checks return addresses. Each check has a fast path in C for valid calls with plain torch tensors. The slow path here
-handles all other calls: NumPy arrays, tensor subclasses, complex types, and the messages of refusals.
+The checks return addresses. Each check has a fast path in C for valid calls with plain torch tensors and NumPy arrays. The
+slow path here handles all other calls: CuPy arrays, tensor subclasses, structures, and the messages of refusals.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from importlib import import_module
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
-from pyshmem.runtime._native import locate, locate_word
+from pyshmem.runtime._native import locate, locate_word, plain_array, use_ndarrays
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import (
     ArgumentError,
@@ -47,11 +49,25 @@ KINDS = {  # torch's dtypes by code * 16 + bytes, as locate_word gives them
 }
 DTYPES = tuple(KINDS.values())
 _TORCH = {np.dtype(name): getattr(torch, name) for code in (0, 1, 2, 5, 6) for name in _CODES[code]}  # those of NumPy
+use_ndarrays(
+    import_module("numpy.core" if np.__version__.startswith("1.") else "numpy._core")._multiarray_umath._ARRAY_API,
+    np.ndarray,
+    np.integer,
+    {np.dtype(name): code * 256 + np.dtype(name).itemsize for code in (0, 1, 2, 5, 6) for name in _CODES[code]},
+)
 BOUNDS = {  # the least and the greatest value of each integer type
     each: (0, 1) if each is torch.bool else (torch.iinfo(each).min, torch.iinfo(each).max)
     for each in DTYPES
     if not each.is_floating_point and not each.is_complex
 }
+_MOST = torch.finfo(torch.float32).max
+# between which values an element has room for any number of a type, as it is or rounded
+_HELD: dict[type, Mapping[Any, tuple[float, float]]] = {
+    int: BOUNDS,
+    float: {torch.float64: (-math.inf, math.inf), torch.float32: (-_MOST, _MOST)},
+}
+WHOLE = frozenset(np.dtype(code).type for code in np.typecodes["AllInteger"])  # the types of NumPy's integers
+_NUMBERS: dict[type, type] = {**dict.fromkeys(WHOLE, int), np.float64: float, np.float32: float, np.float16: float}
 
 
 class DeviceArray(Protocol):
@@ -96,6 +112,7 @@ def transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any,
     """
     found = locate(views, symmetric, private, size)
     if found is not None:
+        require_writable(routine, names[1], private)
         heap, near, own, nbytes = found
         return Sides(heap, heap, near, own, nbytes)
     return _transfer(routine, names, symmetric, private, size)
@@ -164,11 +181,12 @@ def any_array(routine: str, argument: str, array: Any) -> tuple[Operand, bool]:
     require_init(routine)
     operand = describe(routine, argument, array)
     nbytes = operand.nelems * operand.itemsize
+    if nbytes:
+        require_writable(routine, argument, array)
     if not nbytes or operand.heap.allocator.covers(operand.address - operand.heap.base, nbytes):
         return operand, False
     if operand.heap.holds(operand.address) or c_name():
         require_symmetric(routine, argument, operand, nbytes)
-    require_writable(routine, argument, array)
     return operand, True
 
 
@@ -181,6 +199,10 @@ def require_init(routine: str) -> None:
 
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:
     """Describe a torch, NumPy or CuPy array. Errors: ArgumentError for another kind, layout or device; DtypeError."""
+    found = plain_array(views, array)
+    if found is not None:
+        heap, address, nelems, kind = found
+        return Operand(address, nelems, KINDS[kind], KINDS[kind].itemsize, tuple(array.shape), heap)
     if isinstance(array, Tensor):
         operand, dense = _describe_tensor(routine, argument, array), array.is_contiguous()
     elif isinstance(array, np.ndarray):
@@ -194,6 +216,7 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
     else:
         in_kernel = type(array).__module__.startswith("triton")
         wants = "a torch tensor or a NumPy array" + "; in kernels, the call of pyshmem.device" * in_kernel
+        wants += ", such as np.frombuffer(x, dtype) of it" * isinstance(array, (bytes, bytearray, memoryview))
         refuse(ArgumentError, routine, argument, an(type(array).__name__), wants)
     if contiguous and not dense:
         got = f"an array of shape {operand.shape} that is not C-contiguous"
@@ -317,11 +340,14 @@ def scalar(routine: str, argument: str, value: Any, dtype: Any) -> Any:
     An integer must be represented exactly, also by a float element. A float is rounded to a float element as torch does,
     but not to infinity. Errors: DtypeError.
     """
-    low, high = BOUNDS.get(dtype, (1, 0))
-    if type(value) is int and low <= value <= high:
-        return value
-    if isinstance(value, np.generic):
-        value = value.item()
+    kind = type(value)
+    if kind in _NUMBERS:
+        kind = _NUMBERS[kind]
+        value = kind(value)
+    if kind is int or kind is float:
+        low, high = _HELD[kind].get(dtype, (1, 0))
+        if low <= value <= high:
+            return value
     elif not isinstance(value, (int, float, complex)):
         value = scalar_of(value)
     if not isinstance(value, (bool, int, float, complex)):
@@ -346,6 +372,8 @@ def _held(value: Any, dtype: torch.dtype) -> Any:
     if isinstance(value, complex):
         return None
     if dtype.is_floating_point:
+        if isinstance(value, int) and -256 <= value <= 256 and dtype.itemsize > 1:
+            return float(value)
         try:
             wide = float(value)
         except OverflowError:

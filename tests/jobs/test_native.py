@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 from pyshmem.runtime import _native
@@ -86,6 +87,17 @@ def test_build_without_a_compiler_or_headers_says_which_in_one_line(include, wor
     done = subprocess.run([sys.executable, "-c", BUILD.format(include=include)], **options)
     assert done.returncode != 0
     assert re.search(words, done.stderr.splitlines()[-1]), done.stderr
+
+
+@pytest.mark.parametrize("interface, is_read", [(0x01000009, True), (0x02000000, True), (0x03000000, False)])
+def test_numpy_arrays_are_read_natively_in_the_interfaces_whose_layout_is_known(interface, is_read):
+    """NumPy's table begins with the function that returns the number of its binary interface."""
+    version = ctypes.CFUNCTYPE(ctypes.c_uint)(lambda: interface)
+    table = (ctypes.c_void_p * 1)(ctypes.cast(version, ctypes.c_void_p).value)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    capsule = make(("PyCapsule_New", ctypes.pythonapi))(ctypes.addressof(table), None, None)
+    kinds = {np.dtype(kind): code * 256 + np.dtype(kind).itemsize for kind, code in (("i8", 0), ("f8", 2))}
+    assert _native.use_ndarrays(capsule, np.ndarray, np.integer, kinds) is is_read
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ def test_calls_say_bytes_pe_route_team_and_failures(timeline):
     failed = {"bytes": 256, "pe": 3, "route": "near", "failed": True}
     gets = sorted((call["args"] for call in by_name["shmem.get"]), key=len)
     assert gets == [{"bytes": 32, **there}] * 3 + [failed] * 3
-    assert [call["args"] for call in by_name["shmem.iput"]] == [{"bytes": 36, **there}] * 3
+    assert [call["args"] for call in by_name["shmem.iput"]] == [{"bytes": 12, **there}] * 3
     assert [call["args"] for call in by_name["shmem.atomic_fetch"]] == [{"bytes": 4, **there}] * 3
     assert "shmem.my_pe" not in by_name
     assert metadata["pes"] == 3 and metadata["events"] == len(calls)

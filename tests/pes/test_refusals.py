@@ -212,6 +212,19 @@ def test_arrays_of_different_types_are_refused_not_cast(routine, symmetric, priv
     assert arena.data.tolist() == [7.0] * 8 and not call[private].any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e8m0fnu, torch.complex32], ids=str)
+def test_words_and_collectives_of_other_types_of_torch_are_refused(dtype, me):
+    arrays = [shmem.zeros(8 * dtype.itemsize, dtype=torch.uint8).view(dtype) for _ in range(2)]
+    for routine, call in (
+        ("p", lambda: shmem.p(arrays[0][:1], 1, me)),
+        ("g", lambda: shmem.g(arrays[0][:1], me)),
+        ("collect", lambda: shmem.collect(arrays[0], arrays[1][:1])),
+        ("ptr", lambda: shmem.ptr(arrays[0], me)),
+    ):
+        with pytest.raises(shmem.DtypeError, match=rf"^{routine}: PE {me}: \w+: got {dtype}; wants a boolean, integer"):
+            call()
+
+
 @pytest.mark.parametrize("routine", ["get", "get_nbi", "iget"])
 def test_get_refuses_a_target_that_is_read_only(routine, me):
     arena = Arena()
