@@ -114,7 +114,7 @@ control, cell = magics["linepyshmem"], magics["cellpes"]
 
 def interrupting(*words, **options):
     printed(*words, **options)
-    soon.extend(word for word in words if "soon" in str(word))
+    soon.extend(word for word in words if str(word).endswith(" soon\\n"))  # not the lines of tracebacks that show the cell
     if len(soon) == 2:
         soon.clear()
         os.kill(os.getpid(), signal.SIGINT)
