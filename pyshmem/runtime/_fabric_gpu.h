@@ -2,6 +2,7 @@
  * CPU memory. libfabric takes a dma-buf of the memory where the driver offers one. */
 #pragma once
 #include "_fabric_opening.h"
+#include "_far_methods.h"
 
 enum { PARTS = 8192 }; /* the most of a heap, which grows by 64 MiB or more */
 

@@ -11,6 +11,7 @@
 #pragma once
 #include <sys/prctl.h>
 
+#include "_far_methods.h"
 #include "_opening.h"
 
 /* as in pyshmem.runtime.far: the slots of the ring, and the bytes of a slot's words and of its data */

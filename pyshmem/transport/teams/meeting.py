@@ -56,7 +56,7 @@ class Meeting:
         self.name, self.me, self.area_index = name, me, area_index
         self.pes, self.size = pes, len(pes)
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
-        # as the native module knows a team, see to_team in _barriers.h
+        # as the native module knows a team, see to_team in _teams.h
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str, call: Call | None = None) -> None:

@@ -40,7 +40,7 @@ OPERATORS = {
     for code, (op, (by_torch, by_numpy, others)) in enumerate((op, _FUNCTIONS[op]) for op in _NATIVE)
 }
 REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
-# what remains to be done of a collective, as in _barriers.h
+# what remains to be done of a collective, as in _teams.h
 DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE = range(6)
 TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
 
