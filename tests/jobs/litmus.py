@@ -9,6 +9,7 @@ program has a race if two executions differ in what is read or in the order in w
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -40,8 +41,8 @@ class State:
         return tuple(self.at), tuple(self.epoch), tuple(sorted(self.memory.items())), tuple(self.pending), self.read
 
 
-def results(program: list[list[Op]]) -> set[Any] | None:
-    """All results of a program; None if an execution never ends."""
+def results(program: list[list[Op]], most: float = math.inf) -> set[Any] | None:
+    """All results of a program, or the first ``most``; None if executions never end: then none does, as flags stay set."""
     found: set[Any] = set()
     seen, todo = set(), [State(len(program))]
     while todo:
@@ -55,6 +56,8 @@ def results(program: list[list[Op]]) -> set[Any] | None:
             if any(at < len(ops) for at, ops in zip(state.at, program, strict=True)):
                 return None
             found.add((tuple(sorted(state.read)), tuple(sorted(state.memory.items()))))
+            if len(found) >= most:
+                break
         todo += following
     return found
 
@@ -255,7 +258,7 @@ def disagreements(all_programs: Iterable[list[list[Op]]]) -> tuple[dict[bool, in
     """How many programs the two opinions agree about, by whether there is a race, and those about which they do not."""
     agreed, wrong = {True: 0, False: 0}, []
     for program in all_programs:
-        reached = results(program)
+        reached = results(program, 2)
         found = finds(program, random.Random(0)) if reached else None
         if reached and found is not None:
             if found == (len(reached) > 1):
