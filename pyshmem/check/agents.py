@@ -24,16 +24,16 @@ class Stream:
 
     Operations between which nothing can tell have one number: no fence, quiet or release has come between them.
     passed: of operations on its own PE, the last that a later store of the agent has to follow.  at: the agent's clock at
-    the last one.  alone: its number is no other one's.  last: the access, for others of its number and line.
+    the last one.  alone: its number is no other one's.  ops: accesses of the number ``of``, for others of their lines.
     """
 
-    __slots__ = ("alone", "at", "fenced", "id", "last", "number", "passed")
+    __slots__ = ("alone", "at", "fenced", "id", "number", "of", "ops", "passed")
 
     def __init__(self, number: int) -> None:
         self.id = number
-        self.number = self.fenced = self.passed = self.at = 0
+        self.number = self.fenced = self.passed = self.at = self.of = 0
         self.alone = False
-        self.last: Any = None
+        self.ops: dict[Any, Any] = {}
 
     def count(self, clock: int, alone: bool = False) -> None:
         """Number a further operation."""
@@ -75,7 +75,7 @@ class Agent:
         # by PE, -1 for all, and stream: operations that a fence has ordered, of ended kernels or of a program's host
         self.fences: dict[tuple[int, int], int] = {}
         self.clock = 1
-        self._touched = True
+        self.touched = True  # since the last release: what is released from now on includes an access
         self._most = 128  # streams that it knows of, before those that have ended are looked for
         self._messages: dict[tuple[int, int], Message] = {}
         self.learnt: dict[int, tuple[int, int]] = {}  # by agents' own streams: sites of the release and of the acquire
@@ -94,12 +94,8 @@ class Agent:
         end = self.streams.ended.get(stream)
         return end is not None and self.know.upto.get(end[0], 0) >= end[1]
 
-    def touch(self) -> None:
-        """An access: what is released from now on includes it."""
-        self._touched = True
-
     def stored(self) -> int:
-        self._touched = True
+        self.touched = True
         self.stores.count(self.own.number)
         self.know.upto[self.stores.id] = self.stores.number
         own = self.remote.get((0, self.pe))
@@ -163,7 +159,7 @@ class Agent:
 
     def _changed(self) -> None:
         self._messages.clear()
-        self._touched = True
+        self.touched = True
 
     # ---- edges ----
 
@@ -175,7 +171,7 @@ class Agent:
         all_stores: as sync does, which orders stores without a fence.  unfenced: as a signal of a kernel does, which
         needs no fence.  kernels: whether those count for which the host has not waited.
         """
-        if self._touched:
+        if self.touched:
             self._messages.clear()
         more = all_stores or unfenced
         found = None if more else self._messages.get((target, ctx))
@@ -201,9 +197,9 @@ class Agent:
             found = Message(upto, {stream: set(each) for stream, each in single.items()} if single else {})
             if not more:
                 self._messages[target, ctx] = found
-            own = self.own
-            own.number = self.know.upto[own.id] = own.number + 1
-        self._touched = False
+            self.own.number += 1
+            self.know.upto[self.own.id] = self.own.number
+        self.touched = False
         return found
 
     def acquire(self, message: Message) -> None:

@@ -18,7 +18,6 @@ from pyshmem.check.spans import Span, bounds, overlap, parts
 from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Reading, Record
 from pyshmem.check.words import COMPARE, Word, signed
 
-ORDERS = {FENCE: Agent.fence, QUIET: Agent.quiet}
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
 
 
@@ -49,28 +48,32 @@ class Analysis:
 
     def run(self) -> Findings:
         traces = [(trace, *self._begin(trace)) for trace in self.traces]
-        kinds = {name.removeprefix("on_"): getattr(self, name) for name in dir(self) if name.startswith("on_")}
-        in_kernel = {IN_KERNEL + name: handle for name, handle in kinds.items()}
+        table = self._table()
         collects = gc.isenabled()
         gc.disable()  # what is kept is much, and no cycle of references is among what is not
         try:
             for event in in_order([events(*each) for each in traces if each[1] >= 0]):
-                kind, pe = event[1], event[2]
-                if kind[0] in ORDERS:
-                    ORDERS[kind[0]](self.host[pe], 0)
-                    kind = kind[1:]
-                handle = kinds.get(kind)
-                if handle is not None:
-                    self.now[pe] = self.host[pe]
-                    handle(event)
-                else:
-                    self.now[pe] = self.running[pe]
-                    in_kernel[kind](event)
+                pe = event[2]
+                order, handle, whose = table[event[1]]
+                if order is not None:
+                    order(self.host[pe], 0)
+                self.now[pe] = whose[pe]
+                handle(event)
         finally:
             if collects:
                 gc.enable()
         self._ended()
         return self.findings
+
+    def _table(self) -> dict[str, tuple[Any, Any, dict[int, Agent]]]:
+        """For each kind: what the host has ordered before, what handles it, and whose it is."""
+        kinds = {name.removeprefix("on_"): getattr(self, name) for name in dir(self) if name.startswith("on_")}
+        return {
+            before + mark + kind: (order, handle, whose)
+            for before, order in (("", None), (FENCE, Agent.fence), (QUIET, Agent.quiet))
+            for mark, whose in (("", self.host), (IN_KERNEL, self.running))
+            for kind, handle in kinds.items()
+        }
 
     def _begin(self, trace: Iterable[Record]) -> tuple[int, dict[int, int]]:
         """A first reading: the PE, its lines by their numbers, and the words that it waits for."""
@@ -98,21 +101,17 @@ class Analysis:
         self, agent: Agent, kind: str, site: int, name: str, stream: Stream | None = None, width: int = 0
     ) -> tuple[Op, bool]:
         """An access by the agent itself or of a stream, and whether it is an earlier one, of the same number and line."""
-        agent.touch()
+        agent.touched = True
         if stream is None:
             stream = agent.own
-        old, number = stream.last, stream.number
-        if (
-            old is not None
-            and old.number == number
-            and old.site == site
-            and old.kind == kind
-            and old.name == name
-            and old.width == width
-        ):
-            return old, True
-        op = stream.last = Op(stream.id, number, kind, agent, site, name)
-        op.width = width
+        if stream.of != stream.number:
+            stream.of = stream.number
+            stream.ops.clear()
+        key = site, kind, name, width
+        op = stream.ops.get(key)
+        if op is not None:
+            return op, True
+        op = stream.ops[key] = Op(stream.id, stream.number, kind, agent, site, name, width)
         return op, False
 
     def on_acc(self, event: tuple[Any, ...]) -> None:
@@ -140,8 +139,12 @@ class Analysis:
         if span[0] >= span[1]:
             return
         self.memory.access(op, agent, space, span, on, again)
-        if space >= 0 and (fault := self.blocks[agent.pe].fault(span)):
-            self.findings.alone(fault, op, self._place(agent.pe, space, *bounds(span)))
+        if space >= 0:
+            blocks = self.blocks[agent.pe]
+            if not (blocks.last.start <= span[0] and span[1] <= blocks.last.end and len(span) == 2) and (
+                fault := blocks.fault(span)
+            ):
+                self.findings.alone(fault, op, self._place(agent.pe, space, *bounds(span)))
 
     def _remote(
         self, agent: Agent, kind: str, site: int, name: str, ctx: int, pe: int, spans: list[Span],
@@ -149,7 +152,7 @@ class Analysis:
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
         watched = self.watched.any(pe, spans)
-        stream = agent.to(ctx, pe)
+        stream = agent.remote.get((ctx, pe)) or agent.to(ctx, pe)
         stream.count(agent.own.number, alone=watched)
         op, again = self._op(agent, kind, site, name, stream, width if kind == ATOMIC else 0)
         op.target = pe
@@ -226,9 +229,9 @@ class Analysis:
             stream.count(agent.own.number)
             self._touch(self._op(agent, FETCH, site, name, stream, width)[0], agent, target, span)
             return
-        agent.touch()
-        op = Op(agent.own.id, agent.clock, FETCH if operator == "fetch" else ATOMIC, agent, site, name)
-        op.width = width
+        agent.touched = True
+        own = agent.own
+        op = Op(own.id, own.number, FETCH if operator == "fetch" else ATOMIC, agent, site, name, width)
         if operator == "fetch":
             self._touch(op, agent, target, span)
         else:
@@ -266,6 +269,10 @@ class Analysis:
 
     def _change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
         """Words that somebody waits for are written."""
+        word = self.words.get((space, span[0]))
+        if word is not None and len(span) == 2 and span[1] - span[0] == word.size:
+            word.change(op, operator, value)
+            return
         if not self.watched.any(space, (span,)):
             return
         for start, end in parts(span):
@@ -319,7 +326,7 @@ class Analysis:
         _, _, pe, site, rows, _ = event
         agent = self.now[pe]
         self.waiting.pop(agent, None)
-        agent.touch()
+        agent.touched = True
         for start, size, is_signed, code, value in rows:
             compare = COMPARE[code]
             word = self._word((pe, start), size)

@@ -209,7 +209,8 @@ def atomic(name: str, call: Call) -> Call:
     operands = ("cond", "value") if row.operator == "compare_swap" else () if alone else ("value",)
     word = "source" if row.operator == "fetch" else "target"
     names = (*(("fetch",) if nbi else ()), word, *operands, "pe", "ctx")
-    fetches = row.fetches and not nbi
+    fetches, compares = row.fetches and not nbi, row.operator == "compare_swap"
+    operator = "update" if nbi and row.operator != "fetch" else row.operator
 
     @wraps(call)
     def recorded(*arguments: Any, **options: Any) -> Any:
@@ -217,20 +218,20 @@ def atomic(name: str, call: Call) -> Call:
             return call(*arguments, **options)
         time = now()
         old = hidden(call, *arguments, **options)
-        given = dict(zip(names, arguments, strict=False)) | options
-        array, ctx = given[names[nbi]], given.get("ctx")
+        given = arguments + tuple(map(options.get, names[len(arguments) :]))
+        array, dtype = given[nbi], given[nbi].dtype
         nbytes, start = extent(array)[1], recorder.place(array)
-        value = None if row.operator == "fetch" else bits(given.get("value", 1), array.dtype)
+        value = bits(given[-3], dtype) if operands else None if row.operator == "fetch" else 1
         fetched: Any = None
         if fetches:
-            condition = bits(given["cond"], array.dtype) if "cond" in given else None
+            condition = bits(given[-4], dtype) if compares else None
             fetched = now(), None if isinstance(old, float) else old, condition
-        operator = "update" if nbi and row.operator != "fetch" else row.operator
-        width = -nbytes if array.dtype in _FLOATS else nbytes
-        recorder.write(time, "amo", name, *whom(given["pe"], ctx), start, nbytes, operator, value, fetched, width)
+        whose, target = whom(*given[-2:])
+        width = -nbytes if dtype in _FLOATS else nbytes
+        recorder.write(time, "amo", name, whose, target, start, nbytes, operator, value, fetched, width)
         if nbi:
-            into = recorder.keep(recorder.array(given["fetch"]), given["fetch"], context(ctx))
-            recorder.write(time, "get", name, *whom(given["pe"], ctx), [], [into], True)
+            into = recorder.keep(recorder.array(given[0]), given[0], whose)
+            recorder.write(time, "get", name, whose, target, [], [into], True)
         return old
 
     return recorded

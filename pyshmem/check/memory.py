@@ -13,6 +13,7 @@ from pyshmem.check.spans import Span
 READ, WRITE, ATOMIC, FETCH = "read", "write", "atomic", "fetch"
 _READS = (READ, FETCH)  # two of these need no order
 _CHANGES = (WRITE, ATOMIC)
+_JOINED = (READ, WRITE)
 Report = Callable[[Op, Op, int, int, int], None]
 
 
@@ -35,33 +36,53 @@ class Memory:
         """
         shadow = self.spaces[space]
         places = shadow.places(span)
+        kind = op.kind
         if len(places) == 1:
-            cell = shadow.cells[places[0]]
-            if op.kind == READ and cell.reads.get(op.stream) is op:
+            place = places[0]
+            cell = shadow.cells[place]
+            if kind == READ and cell.reads.get(op.stream) is op:
                 return  # what has come since has been compared with this read
-            groups = [(cell, 1)]
-        else:
-            groups = shadow.groups(places)
+            self._compare(op, agent, space, places, cell, on, again)
+            if kind == WRITE:
+                shadow.end(place, cell, op)
+            elif cell.held == 1:
+                cell.add(op)
+            else:
+                shadow.owned(places, [(cell, 1)])[0].add(op)
+            if again and kind in _JOINED:
+                shadow.join(place, op)
+            return
+        groups = shadow.groups(places)
         for cell, _ in groups:
-            for old in _late(op, agent.know.upto, cell):
-                pair = old.site, op.site
-                if (
-                    pair not in self._told
-                    and (again or old is not op)
-                    and not agent.knows(old.stream, old.number)
-                    and (on is None or not agent.has_fenced(old.stream, old.number, *on))
-                ):
-                    self._told.add(pair)
-                    self._report(old, op, space, *shadow.extent(places, cell))
-        if op.kind == WRITE:
+            self._compare(op, agent, space, places, cell, on, again)
+        if kind == WRITE:
             shadow.write(span, places, groups, op)
-        elif len(places) == 1 and cell.held == 1:  # the usual case
-            cell.add(op)
         else:
             for cell in shadow.owned(places, groups):
                 cell.add(op)
-        if len(places) == 1 and op.kind == READ:
-            shadow.join(places[0], op)
+
+    def _compare(
+        self, op: Op, agent: Agent, space: int, places: Any, cell: Cell, on: tuple[int, int] | None, again: bool
+    ) -> None:
+        """Report the accesses of a cell that conflict with this one, and that nothing has ordered before it."""
+        upto = agent.know.upto.get
+        old = cell.write
+        late = [old] if old is not None and upto(old.stream, 0) < old.number else []
+        if cell.reads and op.kind in _CHANGES:
+            late += [old for old in cell.reads.values() if upto(old.stream, 0) < old.number]
+        if cell.atomics:
+            late += _mixed(op, cell)
+        for old in late:
+            pair = old.site, op.site
+            if (
+                pair not in self._told
+                and (again or old is not op)
+                and not agent.knows(old.stream, old.number)
+                and (on is None or not agent.has_fenced(old.stream, old.number, *on))
+            ):
+                self._told.add(pair)
+                shadow = self.spaces[space]
+                self._report(old, op, space, *shadow.extent(places, cell))
 
     def begin(self, space: int, start: int, end: int, known: Callable[[Op], bool]) -> None:
         """A range is allocated anew: what was known by then belongs to what was there before."""
@@ -80,20 +101,7 @@ class Memory:
         return True
 
 
-def _late(op: Op, upto: dict[int, int], cell: Cell) -> list[Op]:
-    """The earlier accesses that conflict with this one, without those that an agent that knows ``upto`` knows at once."""
-    kind, late = op.kind, []
-    old = cell.write
-    if old is not None and upto.get(old.stream, 0) < old.number:
-        late.append(old)
-    if cell.reads and kind in _CHANGES:
-        late += [old for old in cell.reads.values() if upto.get(old.stream, 0) < old.number]
-    if cell.atomics:  # those of one type are atomic against each other
-        late += [
-            old
-            for old in cell.atomics.values()
-            if old.width != op.width
-            and upto.get(old.stream, 0) < old.number
-            and not (old.kind in _READS and kind in _READS)
-        ]
-    return late
+def _mixed(op: Op, cell: Cell) -> list[Op]:
+    """The atomic operations that conflict with an access: those of one type are atomic against each other."""
+    width, reads = op.width, op.kind in _READS
+    return [old for old in cell.atomics.values() if old.width != width and not (reads and old.kind in _READS)]

@@ -24,16 +24,16 @@ class Blocks:
 
     def __init__(self) -> None:
         self._rows: list[Block] = []
-        self._last = Block(0, 0, 0, "")  # that of the last access
+        self.last = Block(0, 0, 0, "")  # that of the last access
 
     def add(self, block: Block) -> None:
         """Add a block; what the program has freed unseen by the recorder gives way."""
-        self._last = Block(0, 0, 0, "")
+        self.last = Block(0, 0, 0, "")
         self._rows = [row for row in self._rows if row.end <= block.start or block.end <= row.start]
         insort(self._rows, block)
 
     def remove(self, start: int) -> None:
-        self._last = Block(0, 0, 0, "")
+        self.last = Block(0, 0, 0, "")
         self._rows = [row for row in self._rows if row.start != start]
 
     def at(self, place: int) -> Block | None:
@@ -44,12 +44,12 @@ class Blocks:
     def fault(self, span: Span) -> str:
         """What is wrong with an access: memory that is not allocated, or of two allocations."""
         start, end = span if len(span) == 2 else bounds(span)
-        if self._last.start <= start and end <= self._last.end:
+        if self.last.start <= start and end <= self.last.end:
             return ""
         block = self.at(start)
         if block is None:
             return "freed" if self._rows else ""
-        self._last = block
+        self.last = block
         return "across" if end > block.end else ""
 
 

@@ -51,6 +51,7 @@ class Recorder:
         self._heaps: list[tuple[int, int]] = []  # (address, PE) of the mapped heaps
         self._pes: dict[int, int] = {}
         self._first = self._last = 0  # where the mapped heaps begin and end
+        self._stride = 1  # from one to the next
 
     def start(self, directory: str) -> None:
         """After init: this process knows its PE and its heap."""
@@ -60,6 +61,7 @@ class Recorder:
         self._heaps = sorted((cpu.base + away, pe) for pe, away in cpu.deltas.items())
         self._pes = dict(self._heaps)
         self._first, self._last = self._heaps[0][0], self._heaps[-1][0] + cpu.size
+        self._stride = cpu.stride or self._last - self._first
 
     @property
     def idle(self) -> bool:
@@ -111,7 +113,7 @@ class Recorder:
     def at(self, address: int, nbytes: int) -> Range:
         """Name a range of memory."""
         if self._first <= address < self._last:
-            start = (address - self._first) % cpu.stride if cpu.stride else address - self._first
+            start = (address - self._first) % self._stride
             pe = self._pes.get(address - start)
             if pe is not None and start < cpu.size:
                 return pe, start, start + nbytes
@@ -135,7 +137,7 @@ class Recorder:
 
     def _placed(self, address: int) -> int:
         if self._first <= address < self._last:
-            return (address - self._first) % cpu.stride if cpu.stride else address - self._first
+            return (address - self._first) % self._stride
         return self.at(address, 0)[1]
 
     def strided(self, address: int, nbytes: int, step: int, count: int) -> Range:

@@ -21,14 +21,15 @@ class Op:
 
     __slots__ = ("agent", "issued", "kind", "message", "name", "number", "site", "stream", "target", "width")
 
-    def __init__(self, stream: int, number: int, kind: str, agent: Any, site: int, name: str) -> None:
+    def __init__(
+        self, stream: int, number: int, kind: str, agent: Any, site: int, name: str, width: int = 0
+    ) -> None:
         self.stream, self.number, self.kind = stream, number, kind
         self.agent, self.site, self.name = agent, site, name
-        self.issued = agent.clock
+        self.width = width  # of an atomic operation: bytes of a word, negative of floats
+        self.issued = agent.own.number
         self.message: Any = None
         self.target = -1  # the PE of a remote operation
-        # of an atomic operation: bytes of a word, negative of floats
-        self.width = 8 if kind in ("atomic", "fetch") else 0
 
 
 _NONE: dict[Any, Any] = {}  # in place of an empty one of its own, which nothing may change
@@ -156,18 +157,16 @@ class Shadow:
                 self.cells[place] = new.get(self.cells[place], self.cells[place])
         return [new.get(cell, cell) for cell, _ in groups]
 
+    def end(self, place: int, cell: Cell, op: Op) -> None:
+        """A write ends the history of one place."""
+        if cell.held == 1:
+            cell.write, cell.reads, cell.atomics = op, _NONE, _NONE
+        else:
+            cell.held -= 1
+            self.cells[place] = Cell(1, op)
+
     def write(self, span: Span, places: Sequence[int], groups: list[tuple[Cell, int]], op: Op) -> None:
         """A write ends the history of these places."""
-        if len(places) == 1:
-            place = places[0]
-            cell = self.cells[place]
-            if cell.held == 1:
-                cell.write, cell.reads, cell.atomics = op, _NONE, _NONE
-            else:
-                cell.held -= 1
-                self.cells[place] = Cell(1, op)
-            self.join(place, op)
-            return
         for cell, count in groups:
             cell.held -= count
         new = Cell(len(places), op)

@@ -52,7 +52,10 @@ class Word:
 
     def change(self, op: Op, operator: str, operand: int | None) -> None:
         change = Change(op, operator, operand)
-        self.value = change.value = self._after(change, self.value)
+        if operator == "set" and operand is not None:
+            self.value = change.value = operand & _MASKS[self.size]
+        else:
+            self.value = change.value = self._after(change, self.value)
         if len(self.changes) >= _MOST:
             self._drop(_MOST // 2)
         self.changes.append(change)

@@ -130,11 +130,12 @@ def test_memory_reports_the_pairs_that_a_memory_of_single_bytes_reports(seed):
     agents = [Agent(streams, pe, "", Knowledge({}, {})) for streams in [Streams()] for pe in range(2)]
     for turn in range(60):
         agent, span = chance.choice(agents), chance.choice(SPANS)
-        op = Op(agent.own.id, agent.clock, chance.choice([READ, READ, WRITE, ATOMIC, FETCH]), agent, turn, "")
+        kind = chance.choice([READ, READ, WRITE, ATOMIC, FETCH])
+        op = Op(agent.own.id, agent.clock, kind, agent, turn, "", 8 if kind in (ATOMIC, FETCH) else 0)
         memories["ranges"].access(op, agent, 0, span)
         for place in sorted({place for start, end in parts(span) for place in range(start, end)}):
             memories["bytes"].access(op, agent, 0, (place, place + 1))
-        agent.touch()
+        agent.touched = True
         if chance.random() < 0.3:
             agents[1 - agent.pe].acquire(agent.release(-1, all_stores=True))
         if chance.random() < 0.05:
