@@ -25,13 +25,14 @@ class Stream:
     Operations between which nothing can tell have one number: no fence, quiet or release has come between them.
     passed: of operations on its own PE, the last that a later store of the agent has to follow.  at: the agent's clock at
     the last one.  alone: its number is no other one's.  ops: accesses of the number ``of``, for others of their lines.
+    told: the last number that a release may have told to others: nobody tells later ones from each other.
     """
 
-    __slots__ = ("alone", "at", "fenced", "id", "number", "of", "ops", "passed")
+    __slots__ = ("alone", "at", "fenced", "id", "number", "of", "ops", "passed", "told")
 
     def __init__(self, number: int) -> None:
         self.id = number
-        self.number = self.fenced = self.passed = self.at = self.of = 0
+        self.number = self.fenced = self.passed = self.at = self.of = self.told = 0
         self.alone = False
         self.ops: dict[Any, Any] = {}
 
@@ -101,6 +102,7 @@ class Agent:
         own = self.remote.get((0, self.pe))
         if own is not None:
             own.passed = own.fenced
+            own.told = max(own.told, own.passed)
         return self.stores.number
 
     def to(self, ctx: int, target: int) -> Stream:
@@ -177,8 +179,10 @@ class Agent:
         found = None if more else self._messages.get((target, ctx))
         if found is None:
             upto = dict(self.know.upto)
+            stores = self.stores
+            stores.told = stores.number if more else max(stores.told, stores.fenced)
             if not more:
-                upto[self.stores.id] = self.stores.fenced
+                upto[stores.id] = stores.fenced
             for (of, pe), stream in self.remote.items():
                 if of == STORES:
                     known = stream.number if unfenced and pe == target else stream.fenced
@@ -186,8 +190,13 @@ class Agent:
                     known = stream.number if unfenced else stream.fenced
                 else:
                     known = stream.passed if all_stores else 0
-                if known > upto.get(stream.id, 0):
-                    upto[stream.id] = known
+                done = upto.get(stream.id, 0)
+                if known > done:
+                    upto[stream.id] = done = known
+                if done > stream.told:
+                    stream.told = done
+            for stream in self.unfinished.values():
+                stream.told = stream.fenced
             for (pe, number), fenced in self.fences.items():
                 if pe in (target, EVERY) and fenced > upto.get(number, 0):
                     upto[number] = fenced
@@ -211,6 +220,17 @@ class Agent:
         if len(self.know.upto) > self._most:
             self._forget_ended()
 
+    def lines(self) -> list[Stream]:
+        """The streams that more can come of, and those that no quiet has completed."""
+        rest = [stream for _, _, stream in self.adopted]
+        return [self.own, self.stores, self.kernels, *self.remote.values(), *self.unfinished.values(), *rest]
+
+    def forget(self, live: set[int]) -> None:
+        """Nothing is left to compare of all streams but these."""
+        self.know.forget(self.know.upto.keys() - live)
+        self.fences = {(pe, stream): number for (pe, stream), number in self.fences.items() if stream in live}
+        self.learnt = {stream: sites for stream, sites in self.learnt.items() if stream in live}
+
     def _forget_ended(self) -> None:
         """Streams of kernels of which the agent knows the end."""
         ended, upto = self.streams.ended, self.know.upto
@@ -224,6 +244,8 @@ class Agent:
         self._changed()
         know = Knowledge(dict(self.know.upto), {stream: set(each) for stream, each in self.know.single.items()})
         program = Agent(self.streams, self.pe, label, know)
+        for each in (self.stores, *self.remote.values()):
+            each.told = each.number
         lines = ((*line, stream) for line, stream in self.remote.items() if line[0] in (0, STORES))
         program.fences = self.fences | {_towards(*line): line[2].fenced for line in lines}
         return program

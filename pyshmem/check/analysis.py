@@ -11,6 +11,7 @@ from pyshmem.check.agents import STORES, Agent, Stream, Streams
 from pyshmem.check.clocks import Knowledge, Meeting, Message
 from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
+from pyshmem.check.forgetting import forget
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.places import Block, Blocks, Watched
 from pyshmem.check.shadow import Op
@@ -52,13 +53,15 @@ class Analysis:
         collects = gc.isenabled()
         gc.disable()  # what is kept is much, and no cycle of references is among what is not
         try:
-            for event in in_order([events(*each) for each in traces if each[1] >= 0]):
-                pe = event[2]
-                order, handle, whose = table[event[1]]
-                if order is not None:
-                    order(self.host[pe], 0)
-                self.now[pe] = whose[pe]
-                handle(event)
+            for some in in_order([events(*each) for each in traces if each[1] >= 0]):
+                for event in some:
+                    pe = event[2]
+                    order, handle, whose = table[event[1]]
+                    if order is not None:
+                        order(self.host[pe], 0)
+                    self.now[pe] = whose[pe]
+                    handle(event)
+                self._forget()
         finally:
             if collects:
                 gc.enable()
@@ -215,6 +218,8 @@ class Analysis:
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
         if signal.message is not None:
             signal.message = signal.message.also(data.stream, data.number)
+            line = agent.to(ctx, target)
+            line.told = line.number
 
     def on_amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``on_amo_end``."""
@@ -403,28 +408,12 @@ class Analysis:
         meeting.left += 1
         if meeting.left == size:
             del self.meetings[key, turn]
-            if way == "barrier" and size == self.n_pes:
-                self._tidy()
+            if way == "barrier" and size == self.n_pes and self.memory.is_full():
+                self._forget()
 
-    def _tidy(self) -> None:
-        """After a barrier of all: what everybody knows need not be remembered."""
-        agents = self.host.values()
-
-        def known(op: Op) -> bool:
-            return all(agent.knows(op.stream, op.number) for agent in agents)
-
-        for word in self.words.values():
-            word.forget(known)
-        if self.memory.sweep(known):
-            cells = [cell for shadow in self.memory.spaces.values() for cell in set(shadow.cells)]
-            held = {op.stream for cell in cells for op in cell.accesses()}
-            held |= {change.op.stream for word in self.words.values() for change in word.changes}
-            live = {agent.own.id for agent in agents} | {agent.stores.id for agent in agents}
-            live |= {agent.kernels.id for agent in agents}
-            live |= {stream.id for agent in agents for stream in (*agent.remote.values(), *agent.unfinished.values())}
-            for agent in agents:
-                agent.know.forget(set(agent.know.upto) - held - live)
-            self.streams.ended = {stream: end for stream, end in self.streams.ended.items() if stream in held}
+    def _forget(self) -> None:
+        agents = [*self.host.values(), *(each for row in self.programs.values() for each in row)]
+        forget(agents, self.memory, self.words.values(), set(self.fetching.values()))
 
     def on_sent(self, event: tuple[Any, ...]) -> None:
         """A message to a PE, from a program of the kernel to the same one there."""

@@ -9,6 +9,7 @@ from operator import itemgetter
 from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Record
 
 _LATE = 1 << 14  # records of other threads that may be written while a call is under way
+_FEW = 1024  # events that are handled before memory is looked at
 _time = itemgetter(0)
 Event = Record  # (time, kind, PE, line in the findings, and what the record says)
 
@@ -61,8 +62,8 @@ _TWO = {
 }
 
 
-def in_order(parts: list[Iterator[list[Event]]]) -> Iterator[Event]:
-    """The events of all PEs by their times. A call is written when it has returned, with the time at which it began."""
+def in_order(parts: list[Iterator[list[Event]]]) -> Iterator[list[Event]]:
+    """The events of all PEs by their times, in lists. A call is written when it returns, with the time of its begin."""
     heads = [next(part, []) for part in parts]
     while any(heads):
         upto = min(head[-1][0] for head in heads if head)
@@ -72,4 +73,5 @@ def in_order(parts: list[Iterator[list[Event]]]) -> Iterator[Event]:
             batch += head[:cut]
             heads[i] = head[cut:] or (next(parts[i], []) if cut else [])
         batch.sort(key=_time)
-        yield from batch
+        for at in range(0, len(batch), _FEW):
+            yield batch[at : at + _FEW]

@@ -24,7 +24,7 @@ class Memory:
         self.spaces: dict[int, Shadow] = defaultdict(Shadow)
         self._report = report
         self._told: set[tuple[int, int]] = set()  # pairs of lines
-        self._swept = 1024  # ranges after the last sweep, doubled
+        self._full = 1024  # ranges at which a sweep is worth its time
 
     def access(
         self, op: Op, agent: Agent, space: int, span: Span, on: tuple[int, int] | None = None, again: bool = False
@@ -91,14 +91,18 @@ class Memory:
         for cell in shadow.owned(places, shadow.groups(places)):
             cell.drop(known)
 
-    def sweep(self, known: Callable[[Any], bool]) -> bool:
-        """Forget what all agents know, once there is much of it."""
-        if sum(map(len, self.spaces.values())) < self._swept:
-            return False
+    def cells(self) -> set[Cell]:
+        return {cell for shadow in self.spaces.values() for cell in shadow.cells}
+
+    def is_full(self) -> bool:
+        """Whether there are twice as many ranges as a sweep has left."""
+        return sum(map(len, self.spaces.values())) >= self._full
+
+    def sweep(self, known: Callable[[Op], bool], stands: Callable[[Op], Op]) -> None:
+        """Forget what all agents know, and borders between ranges with accesses that ``stands`` says to be the same."""
         for shadow in self.spaces.values():
-            shadow.sweep(known)
-        self._swept = max(1024, 2 * sum(map(len, self.spaces.values())))
-        return True
+            shadow.sweep(known, stands)
+        self._full = max(1024, 2 * sum(map(len, self.spaces.values())))
 
 
 def _mixed(op: Op, cell: Cell) -> list[Op]:

@@ -6,6 +6,7 @@ remembered until a border is added: a program that repeats its accesses, of rows
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,9 +22,7 @@ class Op:
 
     __slots__ = ("agent", "issued", "kind", "message", "name", "number", "site", "stream", "target", "width")
 
-    def __init__(
-        self, stream: int, number: int, kind: str, agent: Any, site: int, name: str, width: int = 0
-    ) -> None:
+    def __init__(self, stream: int, number: int, kind: str, agent: Any, site: int, name: str, width: int = 0) -> None:
         self.stream, self.number, self.kind = stream, number, kind
         self.agent, self.site, self.name = agent, site, name
         self.width = width  # of an atomic operation: bytes of a word, negative of floats
@@ -59,6 +58,18 @@ class Cell:
                 self.atomics = {}
             self.atomics[op.width, op.stream, op.kind] = op
 
+    def stand(self, stands: Callable[[Op], Op]) -> None:
+        """Put operations in each other's place that tell the same."""
+        if self.write is not None:
+            self.write = stands(self.write)
+        for row in (self.reads, self.atomics):
+            for key, op in row.items():
+                row[key] = stands(op)
+
+    def same(self, other: Cell) -> bool:
+        """Whether both have the same accesses."""
+        return self.write is other.write and self.reads == other.reads and self.atomics == other.atomics
+
     def drop(self, known: Callable[[Op], bool]) -> None:
         if self.write is not None and known(self.write):
             self.write = None
@@ -73,8 +84,8 @@ class Shadow:
     """What is known of the bytes of one heap, or of one PE's private memory."""
 
     def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.ends: list[int] = []
+        self.starts = array("q")
+        self.ends = array("q")
         self.cells: list[Cell] = []
         self._known: dict[Span, Sequence[int]] = {}
 
@@ -208,16 +219,20 @@ class Shadow:
             end = self.ends[place]
         return start, end
 
-    def sweep(self, known: Callable[[Op], bool]) -> None:
-        """Drop accesses for which ``known`` holds, ranges without any, and borders between ranges with the same cell."""
+    def sweep(self, known: Callable[[Op], bool], stands: Callable[[Op], Op]) -> None:
+        """Drop accesses for which ``known`` holds, ranges without any, and borders between ranges with the same accesses.
+
+        stands: the operation that says as much as one, for all of which this holds.
+        """
         for cell in set(self.cells):
             cell.drop(known)
+            cell.stand(stands)
             cell.held = 0
         rows = zip(self.starts, self.ends, self.cells, strict=True)
-        self.starts, self.ends, self.cells = [], [], []
+        self.starts, self.ends, self.cells = array("q"), array("q"), []
         self._known.clear()
         for start, end, cell in rows:
-            if self.cells and self.cells[-1] is cell and self.ends[-1] == start:
+            if self.cells and self.ends[-1] == start and (self.cells[-1] is cell or self.cells[-1].same(cell)):
                 self.ends[-1] = end
             elif cell.write or cell.reads or cell.atomics:
                 cell.held += 1
