@@ -178,38 +178,42 @@ class Agent:
         more = all_stores or unfenced
         found = None if more else self._messages.get((target, ctx))
         if found is None:
-            upto = dict(self.know.upto)
-            stores = self.stores
-            stores.told = stores.number if more else max(stores.told, stores.fenced)
-            if not more:
-                upto[stores.id] = stores.fenced
-            for (of, pe), stream in self.remote.items():
-                if of == STORES:
-                    known = stream.number if unfenced and pe == target else stream.fenced
-                elif (of, pe) == (ctx, target):
-                    known = stream.number if unfenced else stream.fenced
-                else:
-                    known = stream.passed if all_stores else 0
-                done = upto.get(stream.id, 0)
-                if known > done:
-                    upto[stream.id] = done = known
-                if done > stream.told:
-                    stream.told = done
-            for stream in self.unfinished.values():
-                stream.told = stream.fenced
-            for (pe, number), fenced in self.fences.items():
-                if pe in (target, EVERY) and fenced > upto.get(number, 0):
-                    upto[number] = fenced
+            found = self._message(target, ctx, all_stores, unfenced)
             if not kernels:
-                upto |= self.held
-            single = self.know.single
-            found = Message(upto, {stream: set(each) for stream, each in single.items()} if single else {})
+                found.upto.update(self.held)
             if not more:
                 self._messages[target, ctx] = found
             self.own.number += 1
             self.know.upto[self.own.id] = self.own.number
         self.touched = False
         return found
+
+    def _message(self, target: int, ctx: int, all_stores: bool, unfenced: bool) -> Message:
+        upto, stores = dict(self.know.upto), self.stores
+        if all_stores or unfenced:
+            stores.told = stores.number
+        else:
+            stores.told = max(stores.told, stores.fenced)
+            upto[stores.id] = stores.fenced
+        for (of, pe), stream in self.remote.items():
+            if of == STORES:
+                known = stream.number if unfenced and pe == target else stream.fenced
+            elif (of, pe) == (ctx, target):
+                known = stream.number if unfenced else stream.fenced
+            else:
+                known = stream.passed if all_stores else 0
+            done = upto.get(stream.id, 0)
+            if known > done:
+                upto[stream.id] = done = known
+            if done > stream.told:
+                stream.told = done
+        for stream in self.unfinished.values():
+            stream.told = stream.fenced
+        for (pe, number), fenced in self.fences.items():
+            if pe in (target, EVERY) and fenced > upto.get(number, 0):
+                upto[number] = fenced
+        single = self.know.single
+        return Message(upto, {stream: set(each) for stream, each in single.items()} if single else {})
 
     def acquire(self, message: Message) -> None:
         self.know.join(message)
