@@ -1,4 +1,7 @@
-"""The launchers that pyshmemrun supports, one row each: how to identify it, its options, and how to end a job."""
+"""The launchers that pyshmemrun supports, one row each: how to identify it, its options, and how to end a job.
+
+The number of PEs that Slurm and others set is read by run, the list of nodes by hosts.
+"""
 
 from __future__ import annotations
 

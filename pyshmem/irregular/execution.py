@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.irregular import selector
+from pyshmem.irregular import selection
 from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.features import features
 from pyshmem.irregular.granularity import SEGMENTS, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
@@ -272,7 +272,7 @@ def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: in
         )
     name: Any = schedule
     if schedule == AUTO:
-        name = selector.schedule_for(*features(matrix)) if width == 1 else OF_COLUMNS
+        name = selection.schedule_for(*features(matrix)) if width == 1 else OF_COLUMNS
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")

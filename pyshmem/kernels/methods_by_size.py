@@ -1,8 +1,9 @@
 """Which kernel a collective on a stream takes, by its size: tables that `pyshmem tune` measures and writes.
 
 At init all PEs read the file that PYSHMEM_TUNING names; without it the one in the user's cache folder for the GPU's
-architecture, and else the package's own, tuned/*.json. on_stream chooses by them. Kernels of PEs that meet must be of one
-table, so a difference is refused.
+architecture, and else the package's own, such as method_sizes/sm_90.json. on_stream chooses by them. Kernels of PEs
+that meet must be of one table, so a difference is refused. In CPU memory the sizes are FLAT and PAYLOAD of
+pyshmem/runtime/_teams.h.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 FORMAT = "pyshmem collectives 1"
-SHIPPED = Path(__file__).parent / "tuned"
+SHIPPED = Path(__file__).parent / "method_sizes"
 MORE = 1 << 62  # bytes: a row for all sizes
 WORDS, SENT, HALVES, APART = "words", "sent", "halves", "apart"
 KINDS = (WORDS, SENT, HALVES, APART)

@@ -1,5 +1,5 @@
 /* Barriers of a team's members, and what they exchange in them: words that tell their calls apart, payloads and notes.
- */
+ * Barriers in kernels: pyshmem/device/arch/gpu/team_flags.py; on streams: pyshmem/kernels/on_stream.py. */
 #pragma once
 #include "_teams.h"
 

@@ -20,8 +20,8 @@
 #include <unistd.h>
 
 #include "_carried.h"
-#include "_copies.h"
 #include "_greeting.h"
+#include "_near.h"
 #include "_waits.h"
 
 enum {

@@ -2,7 +2,7 @@
 
 A thread answers, which a signal wakes: the main thread may be inside of a wait, or of C code that does not return. In debug
 mode a PE that times out asks the others, by ASK; each answers in its note, beside its heap. PYSHMEM_DUMP names a signal that
-makes a PE print its stacks.
+makes a PE print its stacks. The message of a kernel's wait is in kernel_timeouts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The record of a kernel wait that timed out. Each PE has one record; the first wait that times out fills it.
+"""The record of a kernel wait that timed out, and its message. Those of the host are in host_timeouts.
 
-A record is WORDS words of int64 in memory that the GPU and the host share. ROUTINE is written last, with release order: if
-it is not 0, the other words are complete. Later waits of that PE return as soon as they see the record.
+Each PE has one record; the first wait that times out fills it. A record is WORDS words of int64 in memory that the GPU and
+the host share. ROUTINE is written last, with release order: if it is not 0, the other words are complete. Later waits of
+that PE return as soon as they see the record.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ pytest.importorskip("sklearn")
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
 from benchmarks import seer
-from pyshmem.irregular import SCHEDULES, selector
+from pyshmem.irregular import SCHEDULES, selection
 
 NAMES = ["program_mapped", "merge_path"]
 
@@ -72,7 +72,7 @@ def test_the_selector_of_the_package_names_schedules_only():
     for _ in range(1000):
         rows, columns, atoms, longest = (int(10 ** draw.uniform(0, 8)) for _ in range(4))
         uneven, empty = 10 ** draw.uniform(-2, 3), draw.random()
-        assert selector.schedule_for(rows, columns, atoms, atoms / rows, uneven, longest, empty) in SCHEDULES
+        assert selection.schedule_for(rows, columns, atoms, atoms / rows, uneven, longest, empty) in SCHEDULES
 
 
 def test_a_schedule_with_a_wrong_result_is_never_chosen(data, tmp_path):

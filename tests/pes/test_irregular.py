@@ -276,7 +276,7 @@ def merge_path_itself():
 def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes, monkeypatch):
     matrix, x = irregular.csr(sparse([4, 0, 2])), numbers(17)
     seen = []
-    monkeypatch.setattr(irregular.selector, "schedule_for", lambda *features: seen.append(features) or "nonzero_split")
+    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *features: seen.append(features) or "nonzero_split")
     for arguments in ((), ("auto",), ()):
         y = irregular.spmv(matrix, x, *arguments)
         assert torch.equal(y.cpu().double(), dense(sparse([4, 0, 2])) @ x.cpu().double())
@@ -285,7 +285,7 @@ def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes
 
 
 def test_auto_takes_rows_by_length_for_several_columns_at_a_time(few_pes, monkeypatch):
-    monkeypatch.setattr(irregular.selector, "schedule_for", lambda *features: "merge_path")
+    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *features: "merge_path")
     matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17 * 2).view(17, 2)
     assert torch.equal(irregular.spmm(matrix, b).cpu().double(), dense(sparse([4, 0, 2])) @ b.cpu().double())
     assert any(isinstance(each, Sorted) for each in matrix.kept.values())

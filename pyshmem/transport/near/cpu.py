@@ -1,6 +1,6 @@
 """The route to the CPU memory of near PEs. The core copies and performs atomics; operations are complete on return.
 
-The functions are in C: _copies.h, and _words.h for atomics.
+The functions are in C: _near.h, and _words.h for atomics.
 """
 
 from __future__ import annotations

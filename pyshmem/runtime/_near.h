@@ -1,4 +1,4 @@
-/* Python's copies in CPU memory (_items.h). */
+/* Calls on the CPU memory of near PEs: puts and gets are copies (_items.h). The same to far PEs: _far.h. */
 #pragma once
 #include "_conversions.h"
 #include "_items.h"
