@@ -58,10 +58,10 @@ class Labelled:
         self._file.flush()
 
     def end_line(self) -> None:
-        """End a line that a statement has left open."""
-        self.flush()
-        if not self._fresh:
+        """End a line that a statement has left open, by the write that shows the rest of it: other PEs write too."""
+        if self._held or not self._fresh:
             self.write("\n")
+        self.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)

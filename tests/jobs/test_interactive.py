@@ -77,6 +77,24 @@ def test_the_line_after_an_interrupted_one_has_its_label():
     assert file.getvalue() == "[1] soon\n[1] soon\n"
 
 
+class Writes(list):
+    """A file that shows what is written by one call."""
+
+    write = list.append
+
+    def flush(self):
+        pass
+
+
+def test_an_open_line_and_its_end_are_one_write_so_that_no_other_pe_writes_between():
+    file = Writes()
+    labelled = Labelled(file, "[1] ")
+    labelled.write("open")
+    labelled.end_line()
+    labelled.end_line()
+    assert file == ["[1] open\n"]
+
+
 def read_until(terminal, *texts, seconds=60):
     """Reads what the terminal shows, up to the last of these texts, in whatever order they come."""
     seen, end = b"", time.monotonic() + seconds
