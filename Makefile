@@ -77,7 +77,8 @@ test: $(VENV)/.installed
 	@echo "           about $$(expr $(foreach part,$(PARTS),$(call minutes,$(part)) +) 0) min in all on 2 cores; each part is a target of make"
 	+@$(MAKE) --no-print-directory --keep-going $(PARTS)
 # compilers take one core each; a file's tests share what they have compiled; tests/conftest.py has the order of files
-BY_CORES := -q -n auto --dist loadfile --no-loadscope-reorder
+# a worker that crashes ends the run: pytest-xdist 3.8 hangs at the end with one in its place
+BY_CORES := -q -n auto --dist loadfile --no-loadscope-reorder --max-worker-restart=0
 test-jobs: $(VENV)/.installed
 	$(PART) $(BIN)/python -m pytest tests/jobs $(BY_CORES) --durations=20
 test-codegen: $(VENV)/.installed
