@@ -4,6 +4,8 @@ On CPU heaps every call is complete when it returns, the non-blocking ones too: 
 by this core is the fastest there is. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a
 stream of their context; a copy with one side in host memory is complete when it returns. An aligned word of at most 8 bytes
 is written by a single store. Calls for GPU memory of another node first wait for the current stream.
+
+The copies themselves are in pyshmem.transport: near/cpu.py and near/gpu.py on this node, far/ to another one.
 """
 
 from __future__ import annotations
