@@ -225,7 +225,7 @@ FAULTS = {  # what is done to a fabric, and what is said of it
     "requests that are dropped": ("from pyshmem.transport.far import fabric\nfabric.FABRICS = ('tcp',)\nif os.environ['PMI_RANK'] == '1':\n    use, _native.fabric_use = _native.fabric_use, lambda least, trial, messaging: use(least, trial, 0)",
         "on PE 0 atomic: PE 0: pe: got no answer from PE 1 on .*; wants one that can be reached.*"),
     "a version that differs": ("providers, _native.fabric_providers = _native.fabric_providers, lambda path: (1, int(os.environ['PMI_RANK']), providers(path)[2])",
-        "PEs have different ones: tcp;ofi_rxm, libfabric 1.0, tcp;ofi_rxm, libfabric 1.1"),
+        "PEs have different fabrics: tcp;ofi_rxm, libfabric 1.0 on PE 0 and tcp;ofi_rxm, libfabric 1.1 on PE 1"),
 }  # fmt: skip
 
 

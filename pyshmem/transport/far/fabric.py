@@ -97,7 +97,10 @@ class Fabric:
                 break
             every = job.comm.allgather(self._mine)
             if step is steps[0] and len(set(every)) > 1:
-                reason = f"PEs have different ones: {', '.join(sorted({str(each) for each in every}))}"
+                fabrics = grouped(dict(enumerate(every))).items()
+                reason = (
+                    f"PEs have different fabrics: {' and '.join(f'{what} on {listed(pes)}' for what, pes in fabrics)}"
+                )
                 break
         if reason and wish == "fabric":
             refuse(LaunchError, "init", "PYSHMEM_FAR", f"fabric, but {reason}", "a fabric that all nodes share, or tcp")
