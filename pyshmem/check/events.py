@@ -34,32 +34,25 @@ def events(trace: Iterable[Record], pe: int, sites: dict[int, int]) -> Iterator[
 
 def _met(record: Record, pe: int, site: int) -> list[Event]:
     """A collective begins and ends."""
-    whose = record[1].removesuffix("met")
-    key, *call, end, writes = record[3:]
-    enter = record[0], whose + "enter", pe, site, key, *call
-    return [enter, (end, whose.lstrip(FENCE + QUIET) + "exit", pe, site, key, call[0], writes)]
+    time, kind, _, key, name, signature, way, root, reads, end, writes = record
+    enters, exits = _MET[kind]
+    return [(time, enters, pe, site, key, name, signature, way, root, reads), (end, exits, pe, site, key, name, writes)]
 
 
 def _amo(record: Record, pe: int, site: int) -> list[Event]:
     """An atomic operation ends when it has told what it has found."""
-    begin, kind, _, *rest = record
-    event = (begin, kind, pe, site, *rest)
+    event = (*record[:2], pe, site, *record[3:])
     if not record[10]:
         return [event]
-    _, _, target, start, _, operator, operand, (time, old, condition), _ = rest
-    return [
-        event,
-        (time, kind.lstrip(FENCE + QUIET) + "_end", pe, site, begin, target, start, operator, operand, old, condition),
-    ]
+    begin, kind, _, _, _, target, start, _, operator, operand, (time, old, condition), _ = record
+    return [event, (time, _ENDS[kind], pe, site, begin, target, start, operator, operand, old, condition)]
 
 
 _NO_EVENTS = ("site", "init")
-_TWO = {
-    order + whose + kind: made
-    for kind, made in (("met", _met), ("amo", _amo))
-    for whose in ("", IN_KERNEL)
-    for order in ("", FENCE, QUIET)
-}
+_PREFIXES = [(order, whose) for whose in ("", IN_KERNEL) for order in ("", FENCE, QUIET)]
+_MET = {order + whose + "met": (order + whose + "enter", whose + "exit") for order, whose in _PREFIXES}
+_ENDS = {order + whose + "amo": whose + "amo_end" for order, whose in _PREFIXES}
+_TWO = {**dict.fromkeys(_MET, _met), **dict.fromkeys(_ENDS, _amo)}
 
 
 def in_order(parts: list[Iterator[list[Event]]]) -> Iterator[list[Event]]:

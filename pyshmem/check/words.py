@@ -15,7 +15,8 @@ from pyshmem.check.shadow import Op
 # by the codes of pyshmem.runtime.comparisons
 COMPARE: tuple[Callable[[Any, Any], bool], ...] = (eq, ne, gt, ge, lt, le)
 _MOST = 4096  # changes that are remembered
-_APPLY: dict[str, Callable[[int, int], int]] = {"add": add, "and": and_, "or": or_, "xor": xor}
+_NAMED: dict[str, Callable[[int, int], int]] = {"add": add, "and": and_, "or": or_, "xor": xor}
+_APPLY = {prefix + name: apply for name, apply in _NAMED.items() for prefix in ("", "fetch_")}
 _REPLACES = ("set", "swap", "store")
 _MASKS = [(1 << 8 * size) - 1 for size in range(17)]
 
@@ -70,8 +71,8 @@ class Word:
         """What an operator leaves of ``old``."""
         if operator in _REPLACES:
             return self.wrap(operand)
-        apply = _APPLY.get(operator.removeprefix("fetch_"))
-        return None if old is None or apply is None else self.wrap(apply(old, operand))
+        apply = _APPLY.get(operator)
+        return None if old is None or apply is None else apply(old, operand) & _MASKS[self.size]
 
     def begin(self, value: int | None, known: Callable[[Op], bool]) -> None:
         """The word is allocated anew, with this value, and changes that are not known have come since."""
