@@ -14,6 +14,7 @@ import litmus
 import litmus_all
 import pyshmem
 import pytest
+import usual_mistakes
 from jobs import warm
 from pyshmem.check.agents import Agent, Streams
 from pyshmem.check.analysis import Analysis
@@ -27,6 +28,7 @@ from pyshmem.check.shadow import Op
 from pyshmem.check.spans import overlap, parts
 from pyshmem.check.trace import Reading, Trace
 from pyshmem.check.words import Word
+from usual_mistakes import RACES
 
 
 BIN = pathlib.Path(sys.executable).parent
@@ -322,6 +324,16 @@ def test_checker_finds_the_races_of_labelled_programs_and_no_others(n_pes, tmp_p
     programs = {name: program for name, program in labelled.PROGRAMS.items() if len(program.parts) == int(n_pes)}
     assert {name: name in found for name in programs} == {name: program.race for name, program in programs.items()}
     assert len(programs) > 20
+
+
+def test_checker_finds_usual_mistakes_and_is_silent_about_what_is_right(tmp_path):
+    command = [BIN / "pyshmemrun", "--check", "--check-file", "found.json", "-n", "3", *warm(), usual_mistakes.__file__]
+    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=tmp_path, env=environment)
+    assert done.returncode == FOUND, done.stderr
+    rows = json.loads((tmp_path / "found.json").read_text())
+    found = {site["function"].removesuffix("_kernel") for row in rows for site in row["sites"]}
+    assert found & RACES.keys() == {name for name, race in RACES.items() if race} and len(RACES) == 41
 
 
 def test_without_check_all_calls_are_the_functions_of_the_api():
