@@ -139,6 +139,10 @@ if not TYPE_CHECKING:  # type checkers would allow any name
 
     def __getattr__(name: str) -> Any:
         hint = "; the names of C are in pyshmem.shmem" if name.lower().startswith("shmem_") else ""
+        for prefix, kind in (("team_", Team), ("ctx_", Ctx)):
+            method = name.removeprefix(prefix)
+            if method != name and method[:1] != "_" and hasattr(kind, method):
+                hint = f"; it is {kind.__name__}.{method}"
         raise AttributeError(
             f"module {__name__!r} has no attribute {name!r}{hint}", name=name, obj=_sys.modules[__name__]
         )

@@ -217,16 +217,15 @@ def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -
         in_kernel = type(array).__module__.startswith("triton")
         wants = "a torch tensor or a NumPy array" + "; in kernels, the call of pyshmem.device" * in_kernel
         wants += ", such as np.frombuffer(x, dtype) of it" * isinstance(array, (bytes, bytearray, memoryview))
+        wants += "; NumPy's a[j] is a copy of the element, which is in memory as a[j:j+1]" * isinstance(
+            array, np.generic
+        )
         refuse(ArgumentError, routine, argument, an(type(array).__name__), wants)
     if contiguous and not dense:
         got = f"an array of shape {operand.shape} that is not C-contiguous"
-        refuse(
-            ArgumentError,
-            routine,
-            argument,
-            got,
-            "a contiguous one; for iput and iget a.view(-1)[k:], from the first element on, and a stride",
-        )
+        flat = f"a.{'view' if isinstance(array, Tensor) else 'reshape'}(-1)[k:]"
+        wants = f"a contiguous one; for iput and iget {flat}, from the first element on, and a stride"
+        refuse(ArgumentError, routine, argument, got, wants)
     return operand
 
 

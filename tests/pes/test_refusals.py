@@ -44,7 +44,7 @@ ARGUMENTS = {name: dict(each.split(":") for each in text.split()) for name, text
 SYMMETRIC = "AWGIJV"  # what must be symmetric: an array, one word, a signal, one number, one integer, integers
 ARRAYS = "a torch tensor or a NumPy array"
 PRIVATE = r"that is not symmetric: private memory, or memory of an earlier init; wants an array from shmem\.zeros, empty, \.\.\. or a view of one"
-LAYOUT = r"that is not C-contiguous; wants a contiguous one; for iput and iget a\.view\(-1\)\[k:\], from the first element on, and a stride"
+LAYOUT = r"that is not C-contiguous; wants a contiguous one; for iput and iget a\.(view|reshape)\(-1\)\[k:\], from the first element on, and a stride"
 ONE = r"got an array of shape .*; wants exactly one element, such as a\[j:j\+1\]"
 E = shmem
 # (what kinds of argument, name, value from the arena, error, text after the argument's name)
@@ -64,7 +64,7 @@ CASES = [
     (SYMMETRIC + "S", "list", lambda a, k: a.good(k).tolist(), E.ArgumentError, rf"got a list; wants {ARRAYS}"),
     (SYMMETRIC + "S", "int", lambda a, k: 1, E.ArgumentError, rf"got an int; wants {ARRAYS}"),
     (SYMMETRIC + "S", "float", lambda a, k: 1.0, E.ArgumentError, rf"got a float; wants {ARRAYS}"),
-    (SYMMETRIC + "S", "NumPy scalar", lambda a, k: np.float32(1), E.ArgumentError, rf"got a float32; wants {ARRAYS}"),
+    (SYMMETRIC + "S", "NumPy scalar", lambda a, k: np.float32(1), E.ArgumentError, rf"got a float32; wants {ARRAYS}; NumPy's a\[j\] is a copy of the element, which is in memory as a\[j:j\+1\]$"),
     (SYMMETRIC + "S", "None", lambda a, k: None, E.ArgumentError, rf"got a NoneType; wants {ARRAYS}"),
     (SYMMETRIC + "S", "str", lambda a, k: "x", E.ArgumentError, rf"got a str; wants {ARRAYS}"),
     (SYMMETRIC + "S", "sparse", lambda a, k: torch.eye(3).to_sparse(),
@@ -310,3 +310,18 @@ def test_calls_on_streams_refuse_a_source_that_members_would_overwrite(name, npe
     x, more = shmem.zeros(4 * npes + 4), [0] * (name == "broadcast")
     with refuses(f"{name}_on_stream", "source: got memory of target; wants memory beside it"):
         getattr(shmem, f"{name}_on_stream")(x[: 4 * npes], x[1 : 5 if name == "fcollect" else 4 * npes + 1], *more)
+
+
+@pytest.mark.parametrize(
+    "name, hint",
+    [
+        ("team_split_strided", "it is Team.split_strided"),
+        ("ctx_create", "it is Ctx.create"),
+        ("shmem_put", "the names of C are in pyshmem.shmem"),
+        ("team_nothing", None),
+    ],
+)
+def test_a_name_that_is_elsewhere_is_refused_with_its_place(name, hint):
+    wanted = f"module 'pyshmem' has no attribute '{name}'" + (f"; {hint}" if hint else "")
+    with pytest.raises(AttributeError, match=f"^{re.escape(wanted)}$"):
+        getattr(shmem, name)
