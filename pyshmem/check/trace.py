@@ -14,6 +14,8 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +35,20 @@ _MARKED = frozenset(
 )
 LIBRARY = str(Path(__file__).parent.parent) + os.sep
 _OPERATORS = (f"{LIBRARY}ops{os.sep}", f"{LIBRARY}irregular{os.sep}")  # they stand on the API, as programs do
-_FOREIGN = tuple(f"{os.sep}{name}{os.sep}" for name in ("triton", "torch", "numpy"))
+
+
+@cache
+def _foreign() -> tuple[str, ...]:
+    """Return the folders of the libraries whose lines are no program's."""
+    specs = [find_spec(name) for name in ("triton", "torch", "numpy")]
+    return tuple(f"{folder}{os.sep}" for spec in specs if spec for folder in spec.submodule_search_locations or ())
 
 
 def _is_hidden(file: str) -> bool:
     """Whether a file is none of the user's program nor of the operators."""
     if file.startswith(LIBRARY):
         return not file.startswith(_OPERATORS)
-    return file[:1] == "<" or any(part in file for part in _FOREIGN)
+    return file[:1] == "<" or file.startswith(_foreign())
 
 
 class Trace:

@@ -336,6 +336,33 @@ def test_checker_finds_usual_mistakes_and_is_silent_about_what_is_right(tmp_path
     assert found & RACES.keys() == {name for name, race in RACES.items() if race} and len(RACES) == 41
 
 
+RACY = """import numpy as np
+import pyshmem as shmem
+
+shmem.init()
+peer = (shmem.my_pe() + 1) % shmem.n_pes()
+data = shmem.zeros(8, dtype=np.float64).numpy()
+flag = shmem.zeros(1, dtype=np.int64).numpy()
+shmem.put(data, np.ones(8), peer)
+shmem.p(flag, 1, peer)
+shmem.wait_until(flag, "==", 1)
+data.sum()
+"""
+
+
+def test_lines_of_a_program_in_numpy_are_named_in_a_folder_called_as_a_library_too(tmp_path):
+    program = tmp_path / "numpy" / "torch" / "race.py"
+    program.parent.mkdir(parents=True)
+    program.write_text(RACY)
+    command = [BIN / "pyshmemrun", "--check", "-n", "2", *warm(), program]
+    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, cwd=tmp_path, env=environment)
+    assert done.returncode == FOUND, done.stderr
+    lines = [each for each in done.stdout.splitlines() if " at " in each]
+    assert any("put to PE" in line and "race.py:8" in line for line in lines), done.stdout
+    assert any("(reads) at " in line and "race.py:11" in line for line in lines), done.stdout
+
+
 def test_without_check_all_calls_are_the_functions_of_the_api():
     files = {
         name: call.__code__.co_filename
