@@ -26,6 +26,7 @@ from pyshmem.runtime.arguments import (
     require_writable,
     scalar,
 )
+from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.words import ATOMICS
 from pyshmem.transport.routes import word_on
@@ -214,8 +215,12 @@ def _perform(name: str, fetch: Any, argument: str, target: Any, pe: int, ctx: Ct
         refuse_dtype(routine, argument, dtype, dtypes)
     into = _one_element(routine, fetch, dtype, argument)
     exact = [scalar(routine, each, value, dtype) for each, value in values.items()]
-    element = np.array([to.atomics[operator][dtype](place, *exact)], name_of(dtype))
-    into.heap.near.store(into.address, element.ctypes.data, dtype.itemsize)
+    old = to.atomics[operator][dtype](place, *exact)
+    if into.heap is cpu and into.address % dtype.itemsize == 0:
+        cpu.near.atomics["set"][dtype](into.address, old)
+    else:
+        element = np.array([old], name_of(dtype))
+        into.heap.near.store(into.address, element.ctypes.data, dtype.itemsize)
 
 
 def _one_element(routine: str, fetch: Any, dtype: Any, argument: str) -> Operand:

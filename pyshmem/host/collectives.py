@@ -12,11 +12,10 @@ Arrays may be private. The C names and the calls on streams take symmetric array
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
-
-import numpy as np
 
 from pyshmem.host.teams import Team, member
 from pyshmem.runtime import _native
@@ -54,6 +53,7 @@ __all__ = [
     "prod_reduce", "reduce", "sum_exscan", "sum_inscan", "sum_reduce", "xor_reduce",
 ]  # fmt: skip
 
+_NOTE = struct.Struct("=4Q")  # what members of collect tell each other
 _N_OPERATORS = len(OPERATORS)  # as in _loops.h
 
 
@@ -115,9 +115,9 @@ def collect(target: Array, source: Array, size: int | None = None, team: Team | 
     if count > pair.length:
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
     call = Call(CODES["collect"], pair.dtype, count, pair.heap.device)
-    note = np.array([count, pair.room, pair.private & TARGET, call._replace(nelems=0).word], dtype=np.uint64)
-    notes = group.meeting.share("collect", note.tobytes())
-    counts, rooms, private, words = np.array([np.frombuffer(note, dtype=np.uint64) for note in notes]).T.tolist()
+    note = _NOTE.pack(count, pair.room, pair.private & TARGET, call._replace(nelems=0).word)
+    notes = group.meeting.share("collect", note)
+    counts, rooms, private, words = zip(*map(_NOTE.unpack, notes), strict=True)
     if len(set(words)) > 1:
         group.meeting.refuse_difference("collect", call)
     if sum(counts) > min(rooms):

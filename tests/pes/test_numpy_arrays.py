@@ -244,3 +244,17 @@ def test_a_buffer_is_refused_with_numpys_call_that_makes_an_array_of_it(made, me
     ):
         shmem.put(there, buffer, me)
     shmem.put(there, np.frombuffer(buffer, there.dtype), me)
+
+
+@pytest.mark.parametrize(
+    "fetch", [np.zeros(1, np.int64), misaligned(np.zeros(1, np.int64))], ids=["plain", "misaligned"]
+)
+def test_a_non_blocking_atomic_fetches_into_a_private_element(fetch, me):
+    word = symmetric(1, dtype=torch.int64)
+    word[0] = 7
+    shmem.atomic_fetch_add_nbi(fetch, word, np.int64(-(2**62)), me)
+    shmem.quiet()
+    assert fetch[0] == 7 and word[0] == 7 - 2**62
+    shmem.atomic_fetch_nbi(fetch, word, me)
+    shmem.quiet()
+    assert fetch[0] == 7 - 2**62
