@@ -2,7 +2,7 @@
 
 Run: .venv/bin/python tests/jobs/litmus_all.py 5                          all programs of 5 operations
      .venv/bin/python tests/jobs/litmus_all.py 5 --part 2/4               one of four parts of them
-     .venv/bin/python tests/jobs/litmus_all.py 6 --sample 20000 --seed 1  that many, drawn
+     .venv/bin/python tests/jobs/litmus_all.py 7 --sample 2000 --seed 1   that many, drawn
 Prints how many programs with and without a race the opinions agree about, and those about which they do not; fails if there are
 any. Programs that differ in the names of words or PEs count once. Left out are operations that change nothing, as programs of
 fewer operations tell of the others: those on words that no other one accesses, or that all only read; signals for which nobody
