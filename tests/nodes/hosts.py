@@ -62,7 +62,10 @@ os.environ["PYHOSTS"] = str(os.getpid())  # other sets of hosts may exist
 @pytest.fixture(scope="module")
 def hosts():
     """Three hosts, which are removed with all of their processes; they go too when this process is killed."""
-    keeper = subprocess.Popen([HOSTS, "up", str(len(NAMES))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [HOSTS, "up", str(len(NAMES))]
+    # in a session of its own: it removes the hosts also when the whole group of this process is killed
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    keeper = subprocess.Popen(command, **pipes, text=True, start_new_session=True)
     assert keeper.stdout.readline() == "up\n"
     yield
     keeper.stdin.close()
