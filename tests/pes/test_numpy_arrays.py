@@ -112,6 +112,7 @@ def test_types_of_c_with_equal_elements_are_one_type(undescribed):
     target = shmem.zeros(4, dtype=torch.int64, device="cpu")
     for kind in (np.longlong, np.int_, np.intp, "=i8"):
         shmem.put(target, np.ones(4, kind), right)
+        shmem.fence()
     shmem.barrier_all()
     assert target.tolist() == [1] * 4
 
