@@ -18,7 +18,7 @@ from pyshmem.host.signal import SIGNAL
 from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.host.wait import comparison
 from pyshmem.runtime.arguments import describe, scalar_of
-from pyshmem.runtime.errors import ShmemError
+from pyshmem.runtime.errors import ShmemError, WaitTimeoutError
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import TEST
 
@@ -254,9 +254,15 @@ def wait(name: str, call: Call) -> Call:
             rows = _rows(name, *given)
         except INVALID:  # the call itself refuses them
             return hidden(call, *given)
-        if blocks and rows and not (one and _holds(ivars, rows[0])):
+        begins = blocks and rows and not (one and _holds(ivars, rows[0]))
+        if begins:
             recorder.write(now(), "waits", name, rows)
-        found = hidden(call, *given)
+        try:
+            found = hidden(call, *given)
+        except ShmemError as error:
+            if begins and not isinstance(error, WaitTimeoutError):  # it was refused, and waits no longer
+                recorder.write(now(), "wait", [], name)
+            raise
         if found is None or found is False:
             held = rows if found is None and ("_all" in name or not many) else []
         elif found is True or name == "signal_wait_until":

@@ -15,7 +15,7 @@ import litmus_all
 import pyshmem
 import pytest
 import usual_mistakes
-from jobs import warm
+from jobs import python, warm
 from pyshmem.check.agents import Agent, Streams
 from pyshmem.check.analysis import Analysis
 from pyshmem.check.clocks import Knowledge
@@ -324,6 +324,19 @@ def test_checker_finds_the_races_of_labelled_programs_and_no_others(n_pes, tmp_p
     programs = {name: program for name, program in labelled.PROGRAMS.items() if len(program.parts) == int(n_pes)}
     assert {name: name in found for name in programs} == {name: program.race for name, program in programs.items()}
     assert len(programs) > 20
+
+
+REFUSED_WAIT = """
+import pyshmem as shmem
+shmem.init()
+shmem.wait_until(shmem.zeros(1), "==", 0.5)  # float32, of which there are no waits
+"""
+
+
+def test_a_wait_that_is_refused_is_none_that_never_ended(tmp_path):
+    launcher = (BIN / "pyshmemrun", "--check", "-n", "2")
+    status, out, err = python(REFUSED_WAIT, tmp_path=tmp_path, launcher=launcher)
+    assert status == 1 and "DtypeError: wait_until" in err and "no findings" in out + err, out + err
 
 
 def test_checker_finds_usual_mistakes_and_is_silent_about_what_is_right(tmp_path):
