@@ -45,7 +45,7 @@ OTHERS = (LIBRARY, CUPY, SCIPY, *FLOORS)
 TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
 TOLERANCES = {"float16": 2e-3, "float32": 5e-5, "float64": 1e-12}  # of sums of positive numbers
 INDICES = "int32", "int64"
-CALLS, ATOMS = 20, 4_000_000  # products in a graph; with large matrices fewer, of about so many atoms together
+CALLS, ATOMS = 20, 4_000_000  # products in a graph: fewer for large matrices, of ATOMS non-zeros in all
 REPLAY, EAGER = 100_000, 200_000  # cycles of a pause that is longer than the host needs for a graph, and for a call
 Call = Callable[[], Any]
 

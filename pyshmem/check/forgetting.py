@@ -1,4 +1,4 @@
-"""What need not be remembered: accesses that all agents know, and differences between accesses that nobody can tell."""
+"""Bounds the memory of the checker: forgets accesses that all agents know, and joins those that none can tell apart."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pyshmem.check.words import Word
 
 
 def forget(agents: list[Agent], memory: Memory, words: Iterable[Word], under_way: set[Op]) -> None:
-    """Forget it. agents: all that may act; under_way: operations that have not returned yet."""
+    """Forget what all agents know. If memory is full, also join the accesses that no agent can tell apart.
+
+    agents: all that may still act.  under_way: operations that have not returned.
+    """
 
     def known(op: Op) -> bool:
         return op not in under_way and all(agent.knows(op.stream, op.number) for agent in agents)
@@ -33,7 +36,11 @@ def forget(agents: list[Agent], memory: Memory, words: Iterable[Word], under_way
 
 
 def _standing(lines: dict[int, Stream]) -> Callable[[Op], Op]:
-    """For an operation, one of all that tell the same: of a line, since the last release, and before a fence or a quiet."""
+    """Return a function that gives for an operation the one that stands for it.
+
+    It is of the same stream, line of the program and kind. Both came after the last release and before a fence, and quiet
+    has completed both or neither.
+    """
     found: dict[Any, Op] = {}
 
     def stands(op: Op) -> Op:
