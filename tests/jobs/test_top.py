@@ -68,12 +68,17 @@ def test_top_shows_rates_and_where_a_pe_waits(pair, capsys):
     busy, waiting = found["rows"]
     assert (busy["pe"], waiting["pe"]) == (0, 1)
     assert busy["near_calls"] > 0
-    assert busy["near_bytes"] == pytest.approx(8192 * busy["near_calls"])
+    # a look may fall between a call's two counts
+    assert busy["near_bytes"] == pytest.approx(8192 * busy["near_calls"], rel=0.01)
     assert busy["now"] == ""
     assert waiting["near_calls"] == 0
-    assert waiting["waiting"] == pytest.approx(1, abs=0.01)
-    assert waiting["now"] == "signal_wait_until at pair.py:17"
     assert waiting["heap_used"] == 8192 + 64
+    looks = top._looks(running.find(job.process.pid), 0.05)
+    # the PE notices at an unknown time of this look that somebody watches
+    waiting = next(look[1] for look in looks if look[1].now)
+    assert waiting.now == "signal_wait_until at pair.py:17"
+    assert next(looks)[1].waiting == pytest.approx(1)
+    looks.close()
     (listed,) = [each for each in rows(capsys)[0] if each["job"] == found["job"]]
     assert listed | {"host": ""} == {"job": found["job"], "host": "", "program": "pair.py", "pes": 2, "here": [0, 1]}
 
