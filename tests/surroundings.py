@@ -18,9 +18,10 @@ def forget(*beginnings):
 
 def until(condition, seconds=SECONDS):
     """Wait until the condition holds, at most ``seconds``. Return whether it does."""
-    limit = time.monotonic() + seconds
+    limit, late = time.monotonic() + seconds, False
     while not condition():
-        if time.monotonic() > limit:
+        if late:
             return False
         time.sleep(0.02)
+        late = time.monotonic() > limit  # it is looked at once more: this process may have stood still
     return True

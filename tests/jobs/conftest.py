@@ -9,9 +9,15 @@ from surroundings import LAUNCHERS, USERS, forget
 forget(*LAUNCHERS, *USERS)
 sys.path.append(str(pathlib.Path(__file__).parent.parent / "pes"))  # for what stands in for a GPU's driver
 
+import hypothesis
 import pytest
 import standin
 from launching import idle_launcher, launcher, program, start  # noqa: F401  fixtures
+
+# Examples take as long as a busy machine takes, and are the same in each run.
+slow = [hypothesis.HealthCheck.too_slow]
+hypothesis.settings.register_profile("jobs", derandomize=True, database=None, deadline=None, suppress_health_check=slow)
+hypothesis.settings.load_profile("jobs")
 
 
 @pytest.fixture(scope="session")

@@ -14,7 +14,7 @@ from jobs import settle_warm, warm_server
 from pyshmem.launch import launchers, libmpi
 from surroundings import SECONDS, until
 
-END = 30  # from a failure to the end of the job: the promise is 10, but machines are slow and shared
+END = 60  # from a failure to the end of the job: the promise is 10, but machines are slow and shared
 PR_SET_CHILD_SUBREAPER = 36
 PYSHMEMRUN = (f"{os.path.dirname(sys.executable)}/pyshmemrun",)
 
@@ -118,7 +118,7 @@ def childless():
             pass
     started = {str(warm_server().pid)} if warm_server.cache_info().currsize else set()
     lists = pathlib.Path("/proc/self/task").glob("*/children")
-    return {pid for each in lists for pid in each.read_text().split()} <= started
+    return {pid for each in lists for pid in read(each).decode().split()} <= started
 
 
 @pytest.fixture
@@ -136,9 +136,10 @@ def start(tmp_path):
     running = [job for job in jobs if job.process.poll() is None]
     for job in running:
         for pid in [job.process.pid, *job.processes()]:
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # ended by now
+                os.kill(pid, signal.SIGKILL)
         job.process.wait()
-    alone = until(childless, 5)
+    alone = until(childless, END)
     prctl(PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
     assert not running, "pyshmemrun was still running"
     assert alone, "a process of the job has outlived it"
@@ -165,12 +166,15 @@ def idle_launcher(tmp_path):
 import os, signal, sys
 if sys.argv[1] == "--version":
     sys.exit("HYDRA build details: Version: 1.0")
+def on_signals(do):
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, do)
+on_signals(signal.SIG_IGN)
 for pe in range(int(sys.argv[2])):
     if os.fork() == 0:
+        on_signals(signal.SIG_DFL)
         os.environ["PMI_RANK"] = str(pe)
         os.execv(sys.argv[3], sys.argv[3:])
-for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
-    signal.signal(number, signal.SIG_IGN)
 while True:
     try:
         os.wait()

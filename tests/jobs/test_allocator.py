@@ -97,9 +97,7 @@ class Model(RuleBasedStateMachine):
 
 
 TestAllocator = Model.TestCase
-TestAllocator.settings = settings(
-    derandomize=True, database=None, deadline=None, max_examples=150, stateful_step_count=40
-)
+TestAllocator.settings = settings(max_examples=150, stateful_step_count=40)
 
 
 def metadata_per_allocation(release_every_second):

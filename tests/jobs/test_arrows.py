@@ -68,7 +68,7 @@ shmem.finalize()
 
 
 @pytest.mark.timeout(600)
-@settings(max_examples=4, derandomize=True, database=None, deadline=None)
+@settings(max_examples=4)
 @given(seed=st.integers(0, 1 << 20))
 def test_every_wait_of_random_programs_has_its_arrow_from_the_message_that_it_waits_for(tmp_path_factory, seed):
     folder = tmp_path_factory.mktemp("random")

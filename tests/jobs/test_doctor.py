@@ -15,12 +15,13 @@ from standin import HEAD
 CALLS = ("put", "get", "signal", "atomic", "kernel", "all-reduce", "GEMM", "fused GEMM")
 
 
+@pytest.mark.timeout(300)
 def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp_path):
     """In a folder with another package pyshmem, such as a checkout that is not built."""
     (tmp_path / "pyshmem").mkdir()
     (tmp_path / "pyshmem" / "__init__.py").write_text("raise ImportError('not the installed one')")
     command = [os.path.join(os.path.dirname(sys.executable), "pyshmem"), "doctor", "-n", "2"]
-    environment = {**os.environ, "PYSHMEM_HEAP": "cpu"}
+    environment = {**os.environ, "PYSHMEM_HEAP": "cpu", "PYSHMEM_WAIT_TIMEOUT": "90"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^pyshmem +\d\S*, OpenSHMEM 1\.6, in /", done.stdout)

@@ -16,6 +16,7 @@ from trace_format import checked
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "examples"
 SECONDS = 360  # of one job; generous, machines are slow and shared
 GRACE = 15  # for the launcher to end its job
+pytestmark = pytest.mark.timeout(SECONDS + 60)
 LINES, LONGER = 60, {"cholesky.py": 90, "llama_decode.py": 100}  # of code
 
 
@@ -120,7 +121,6 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.timeout(SECONDS + 60)
 @pytest.mark.parametrize("n", [1, 3])
 def test_examples_are_right(n, tmp_path):
     """One after the other in one job, since starting takes longest: each begins and ends the library anew."""

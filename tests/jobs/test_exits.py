@@ -98,12 +98,13 @@ import os, signal
 import pyshmem as shmem, torch
 shmem.init()
 x = shmem.register(torch.zeros(1 << 16).share_memory_())
-print(os.getpid(), os.listdir("/dev/shm"), flush=True)
+mapped = {line.split(None, 5)[5].strip() for line in open("/proc/self/maps") if " /dev/shm/" in line}
+assert [path for path in mapped if path.endswith("(deleted)")], "torch's is mapped"
+print(os.getpid(), [path for path in mapped if os.path.exists(path) and "mpich" not in path], flush=True)
 shmem.barrier_all()
 os.kill(os.getpid(), signal.SIGKILL)
 """
-    _, out, _ = mpiexec(2, program, tmp_path=tmp_path)
-    assert out.count("[") == 2
-    assert "pyshmem" not in out
-    names = ["pyshmem", *(f"torch_{line.split()[0]}_" for line in out.splitlines() if "[" in line)]
-    assert not [name for name in os.listdir("/dev/shm") if any(each in name for each in names)]
+    _, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    pids = re.findall(r"(\d+) \[\]\n", out)
+    assert len(pids) == 2, (out, err)
+    assert not [name for name in os.listdir("/dev/shm") if name.startswith(tuple(f"torch_{pid}_" for pid in pids))]

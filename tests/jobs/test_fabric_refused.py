@@ -86,8 +86,8 @@ if me == 0:
     while " T " not in open(f"/proc/{other}/stat").read():
         time.sleep(0)
     signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.1)
     try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
         if sys.argv[1] == "put":
             shmem.put(page, torch.ones(1 << 20, dtype=torch.uint8), 1)
         else:

@@ -25,14 +25,21 @@ FORWARDED = (
 def follow(path, arguments):
     """Have the program run. Return the status of its process, -n if signal n killed it."""
     fds = [number for number in map(int, os.listdir("/proc/self/fd")) if is_open(number)]
+    signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a process to pass them on to
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
         server.connect(path)
         text = repr((fds, os.getcwd(), dict(os.environ), arguments)).encode()
         server.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))])
         pid = int(server.recv(100))
         for number in FORWARDED:
-            signal.signal(number, lambda number, frame: os.kill(pid, number))
+            signal.signal(number, lambda number, frame: pass_on(pid, number))
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         return int(server.recv(100))
+
+
+def pass_on(pid, number):
+    with suppress(ProcessLookupError):  # ended by now: its status comes
+        os.kill(pid, number)
 
 
 def is_open(number):
@@ -70,6 +77,8 @@ def serve(path):
             text, fds, *_ = socket.recv_fds(client, 1 << 18, 64)
             if text == SETTLED:
                 asking.append(client)
+            elif not text:  # it has been killed
+                client.close()
             else:
                 pid = os.fork()
                 if pid == 0:
@@ -101,7 +110,7 @@ def serve(path):
 
 
 def tell(client, number):
-    with suppress(BrokenPipeError):  # it has been killed
+    with suppress(BrokenPipeError, ConnectionResetError):  # it has been killed
         client.send(b"%d" % number)
 
 
