@@ -19,9 +19,8 @@ def along_the_diagonal(offsets, tiles, atoms, segment, size):
     low, high = tl.maximum(items - atoms, 0), tl.minimum(items, tiles)
     while low < high:
         middle = (low + high) // 2
-        ended = (
-            tl.load(offsets + middle + 1) < items - middle
-        )  # all atoms of the tile, and its end, are among the items
+        # all atoms of the tile, and its end, are among the items
+        ended = tl.load(offsets + middle + 1) < items - middle
         low = tl.where(ended, middle + 1, low)
         high = tl.where(ended, high, middle)
     atom = items - low

@@ -172,9 +172,8 @@ def block(
             return matrix.load([k, row]).T
     else:
         r, c = tl.arange(0, BR)[:, None], tl.arange(0, BK)[None, :]
-        repeated: tl.constexpr = (
-            CLAMPED and ALONG and not WHOLE
-        )  # elsewhere neighbours in memory would be of one address
+        # elsewhere neighbours in memory would be of one address
+        repeated: tl.constexpr = CLAMPED and ALONG and not WHOLE
         if repeated:
             r = tl.minimum(r, tl.maximum(rows - 1 - row, 0))
         if ALONG:
