@@ -128,8 +128,9 @@ def failures(directory: Path) -> list[End]:
     ends: dict[int, End] = {}
     for file in (*directory.glob("reported-*"), *directory.glob("failed-*")):  # the PE's own words first
         number, when = file.name.partition("-")[2], file.stat().st_mtime_ns
-        if number.isdecimal():
-            status, _, text = file.read_text().partition("\n")
+        # a PE may have been killed before it had written its report
+        status, written, text = (file.read_text() if number.isdecimal() else "").partition("\n")
+        if written:
             end = End(LOST in text, when, int(number), int(status.split()[0]), text.rstrip("\n"))
             ends[end.pe] = ends[end.pe]._replace(when=min(when, ends[end.pe].when)) if end.pe in ends else end
     return sorted(ends.values())

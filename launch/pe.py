@@ -46,12 +46,13 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the child's status would be lost
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
     output = Output(folder if here else "", f"[{pe:>{label.rpartition('=')[2]}}] " if label else "")
-    child = start(pe, program, inherited, source(pe, os.path.join(folder, "input") if here else ""), output)
-    output.begin()
-    if here:
+    stdin = source(pe, os.path.join(folder, "input") if here else "")
+    if here:  # before the program runs, for which pyshmemrun may have a signal at once
         write(os.path.join(folder, f"pe-{pe}"), str(os.getpid()))
     else:
         tell(folder, pe, f"on {os.uname().nodename}")
+    child = start(pe, program, inherited, stdin, output)
+    output.begin()
     excused = follow(child, launcher)
     status = reap(child)
     output.end()

@@ -321,7 +321,7 @@ def _report() -> None:
     assert job.comm is not None
     rows = job.comm.gather(report.row())
     if rows:
-        print(report.table(rows), flush=True)
+        print(f"{report.table(rows)}\n", end="", flush=True)  # by one write: other PEs go on and print
 
 
 def _release() -> None:
@@ -349,7 +349,7 @@ def _list_leaks() -> None:
             if heap is cpu and job.statics and cpu.base + start == cpu.statics:
                 continue
             where = f"heap offset {start} on {heap.device}, from {heap.sites.get(start, '?')}"
-            print(f"PE {job.my_pe}: never freed: {end - start} bytes at {where}", file=sys.stderr, flush=True)
+            sys.stderr.write(f"PE {job.my_pe}: never freed: {end - start} bytes at {where}\n")
 
 
 def _forget() -> None:

@@ -121,10 +121,10 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
             print(f"{status}\n{line}", file=file)
     if not started or _mpi.COMM_WORLD.size == 1:
         if marked:
-            print(marked, file=sys.stderr)
+            sys.stderr.write(f"{marked}\n")
         return  # there are no other PEs to end, or pyshmemrun does it
     if not report:
-        print(marked or line, file=sys.stderr)
+        sys.stderr.write(f"{marked or line}\n")  # by one write: other PEs write too
     abort(status)
 
 

@@ -223,9 +223,11 @@ def test_more_pes_than_cores_use_all(machine, monkeypatch):
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
 def test_pes_are_bound_unless_the_user_wants_none(start, launcher, program):
     for bind, pes in (("share", 1), ("none", 2)):
-        job = start(*PYSHMEMRUN, "-n", 2, *launcher, "--bind", bind, program("print(*sorted(os.sched_getaffinity(0)))"))
+        prog = program("note(f'cores-{me}', str(sorted(os.sched_getaffinity(0))))")
+        job = start(*PYSHMEMRUN, "-n", 2, *launcher, "--bind", bind, prog)
         assert job.wait() == 0, job.errors
-        assert len(set(job.output.splitlines())) == 3 - pes, job.output
+        cores = [(job.folder / f"cores-{pe}").read_text() for pe in (0, 1)]
+        assert len(set(cores)) == 3 - pes, cores
 
 
 def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys):

@@ -7,7 +7,7 @@ from jobs import warm
 from launching import PYSHMEMRUN, start  # noqa: F401
 from pyshmem.runtime import report
 
-PROGRAM = "import pyshmem as shmem\nshmem.init()\nshmem.barrier_all()\nprint('then', shmem.my_pe(), flush=True)\n"
+PROGRAM = "import pyshmem as shmem\nshmem.init()\nshmem.barrier_all()\nprint(f'then {shmem.my_pe()}\\n', end='')\n"
 
 
 def test_the_report_has_a_row_for_each_pe_in_order_and_comes_before_the_program_goes_on(start, program):
