@@ -52,7 +52,7 @@ def code_of(side, caller_nonce, service_nonce, target, pe, token=TOKEN, job=JOB)
 class Service:
     """PE 0, which serves a heap of 1 MiB. The other PEs are played by the test, or are other services."""
 
-    def __init__(self, me=0, addresses=(None,) * N_PES, listener=None, timeout=20.0, refuse=None, spins=50):
+    def __init__(self, me=0, addresses=(None,) * N_PES, listener=None, timeout=float(SECONDS), refuse=None, spins=50):
         listener = listener or socket.create_server(("127.0.0.1", 0), backlog=16)
         self.port = listener.getsockname()[1]
         listener.setblocking(False)

@@ -5,10 +5,11 @@ import os
 import signal
 import socket
 import struct
+import threading
 from contextlib import suppress
 
 import numpy as np
-from far_peer import ADD_UINT64, PLACE, PUT, REPLY, Played, Service, address_of
+from far_peer import ADD_UINT64, PLACE, PUT, REPLY, REQUEST, Played, Service, address_of
 from pyshmem.runtime import _native, kernel_timeouts
 from pyshmem.runtime.far import PIECE, SLOT_HEAD, SLOTS
 from pyshmem.transport.far.fabric import ORDER
@@ -98,20 +99,33 @@ class Raised(Exception):
 def a_get_that_an_exception_ends():
     """Its data come later, and must not be written."""
 
+    waiting = []
+
     def handler(*_):
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        raise Raised
+        if waiting:
+            raise Raised
+
+    def interrupt():
+        """Once the request has come: the get waits for its reply, or has failed."""
+        if playing.socket.recv(REQUEST.size, socket.MSG_WAITALL):
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
 
     playing = Played()
     assert playing.connect() == (PUT, 0)
     playing.socket.sendall(REPLY.pack(2, 0, 0))
     kept.append(playing)
     dest, late = np.zeros(3, np.uint64), REPLY.pack(3, 0, 24)
-    signal.signal(signal.SIGALRM, handler)
-    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    signal.signal(signal.SIGUSR1, handler)
+    interrupting = threading.Thread(target=interrupt, daemon=True)
+    interrupting.start()
     with suppress(Raised):
-        _native.far_get(dest.ctypes.data, PLACE, 24)
-    playing.take()
+        try:
+            waiting.append(True)
+            _native.far_get(dest.ctypes.data, PLACE, 24)
+        finally:
+            waiting.clear()
+            playing.socket.shutdown(socket.SHUT_RD)  # the get may have failed without a request
+            interrupting.join()
     playing.socket.sendall(late + b"x" * 24 + REPLY.pack(4, 0, 8) + struct.pack("=Q", 9))
     _native.far_get(dest.ctypes.data + 16, PLACE, 8)
     assert dest.tolist() == [0, 0, 9]

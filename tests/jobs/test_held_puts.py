@@ -21,8 +21,9 @@ WITH_DATA = (PUT, PUT_STRIDED)
 def put(values):
     """Put each of them to its own word."""
     words = np.array(values, np.uint64)
-    for index in range(len(words)):
-        _native.far_put(PLACE + 8 * index, words[index:].ctypes.data, 8)
+    at = words.ctypes.data  # what follows takes little time between two puts
+    for place in range(0, words.nbytes, 8):
+        _native.far_put(PLACE + place, at + place, 8)
 
 
 def take(played, count):

@@ -161,7 +161,9 @@ MEETING = """
 def waiting_kernel(ctx):
     dev.{routine}(ctx)
 
+from pyshmem.runtime.job import job
 shmem.init(heap_size="1m")
+job.timeout = 0.5
 if shmem.my_pe():
     waiting_kernel[(1,)](shmem.device_context())
 from mpi4py import MPI
@@ -193,7 +195,7 @@ def test_a_wait_in_a_kernel_that_nobody_ends_names_what_it_saw_and_wanted(call, 
 @pytest.mark.parametrize("routine", ["barrier_all", "sync_all"])
 def test_a_barrier_in_a_kernel_that_a_pe_does_not_come_to_ends_the_job(routine, tmp_path):
     code = PYSHMEM_FIRST + MEETING.format(routine=routine)
-    status, _, errors = run(code, tmp_path, pes=2, PYSHMEM_WAIT_TIMEOUT="0.5", PYSHMEM_QUIET="1")
+    status, _, errors = run(code, tmp_path, pes=2, PYSHMEM_QUIET="1")
     assert status
     assert (
         f"kernel waiting_kernel: {routine}: PE 1: ctx: got no call from PE 0 of its team in 0.5 s; wants all" in errors

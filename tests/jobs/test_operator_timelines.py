@@ -46,9 +46,12 @@ def traced(name, operator, *operands, **options):
 
 
 def waits(path):
-    with open(path, "rb") as file:
-        (taken,) = struct.unpack("<Q", file.read(4096)[:8])
-        rows = [Event(0, *row) for row in EVENT.iter_unpack(file.read(taken * EVENT.size))]
+    try:
+        with open(path, "rb") as file:
+            (taken,) = struct.unpack("<Q", file.read(4096)[:8])
+            rows = [Event(0, *row) for row in EVENT.iter_unpack(file.read(taken * EVENT.size))]
+    except (FileNotFoundError, struct.error):  # it does not record yet
+        return False
     return any(each.op >= WAITS and each.begin for each in rows)
 
 

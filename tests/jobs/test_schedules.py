@@ -54,6 +54,7 @@ print(f"PE {me}", first, words.sum().item() == sum(range(50)), total.item(), wor
 def scheduled(program, seed, n_pes):
     command = [BIN / "pyshmemrun", "--check=schedules", "--seed", str(seed), "-n", str(n_pes), *warm(), program]
     environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
+    environment["PYTHONUNBUFFERED"] = ""  # a line is one write: those of PEs do not mix
     done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=environment)
     assert done.returncode == 0, done.stderr
     return sorted(done.stdout.splitlines())

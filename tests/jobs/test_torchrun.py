@@ -2,7 +2,6 @@
 
 import os
 import re
-import socket
 import sys
 import threading
 
@@ -48,13 +47,8 @@ def test_program_of_the_page_runs_under_torchrun_and_an_exception_on_one_pe_ends
     assert "AssertionError" not in err, err
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return str(server.getsockname()[1])
-
-
 def test_a_world_of_one_needs_torchs_variables_only(tmp_path):
-    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    variables = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
     program = """
 import sys
 import pyshmem as shmem
@@ -222,6 +216,9 @@ def test_pretended_nodes_are_refused():
 
 
 def test_a_process_that_does_not_come_is_named(monkeypatch):
+    """The others read when both have posted what they have."""
+    post, both = bootstrap.StoreComm._post, threading.Barrier(2)
+    monkeypatch.setattr(bootstrap.StoreComm, "_post", lambda comm, mine: (post(comm, mine), both.wait()))
     monkeypatch.setattr(job, "timeout", 0.5)
     first, _, last = on_all(3, lambda comm: None if comm.rank == 1 else comm.allgather(comm.rank))
     for error in (first, last):
