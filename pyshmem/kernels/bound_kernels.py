@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, refuse_launch, words_of
+from pyshmem.runtime.event_ring import ring
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, like, refuse_launch, words_of
 from pyshmem.runtime.heap import heaps
 
 # what finds the variants of a kernel, without the compiler if one like it has been found before
@@ -61,42 +62,81 @@ def bind(
     return Bound(loaded.prepared(*grid, words=tuple(words), early=early), last, held=(loaded, fixed, scratch))
 
 
+class _Form(NamedTuple):
+    """A kernel that has been compiled: the fields are those of Prepared."""
+
+    plainly: Any
+    bound: Bound | None = None
+    kinds: Any = ()
+    compiled: Any = None
+
+
 class Prepared:
     """``kernel`` on a grid, bound to all arguments but its operands, which follow ``fixed``; constants follow them.
 
     Any argument may be a NamedTuple. Operands that are one are one parameter of the kernel, and a call takes its fields.
+    Device contexts among ``fixed`` record events while a timeline does, whenever they were made.
     """
 
-    __slots__ = ("bound", "compiled", "kinds", "plainly")
+    __slots__ = ("__weakref__", "_form", "_forms", "bound", "compiled", "kinds", "plainly")
 
     def __init__(
-        self, kernel: Any, grid: int | tuple[int, ...], fixed: tuple[Any, ...], operands: Sequence[Any],
+        self, kernel: Any, grid: Any, fixed: tuple[Any, ...], operands: Sequence[Any],
         constants: Mapping[str, Any], early: bool = False, **options: Any,
     ) -> None:  # fmt: skip
         """Compile the kernel for operands like these. constants: in the order of the kernel's parameters.
 
+        grid: an int, or up to three; or a function that gives it for what Triton has compiled, None where it interprets.
         early: as in bind.  options: those of the compiler, as num_warps.
         """
         bundle = type(operands) if hasattr(operands, "_fields") else None
         arguments = (operands,) if bundle else tuple(operands)
         _require_constants(kernel, len(fixed) + len(arguments), constants)
-        counts = grid if isinstance(grid, tuple) else (grid,)
-        self.bound: Bound | None = None
-        self.kinds: Any = ()
-        self.compiled: Any = None  # what Triton has made of it; None: it is interpreted
-        if interpreter.active():
-            self.plainly: Any = lambda stream, *given: kernel[counts](
-                *fixed, *_bundled(bundle, given), *constants.values()
+
+        def form(arguments: tuple[Any, ...]) -> _Form:
+            own = tuple([_of_now(each) for each in fixed])
+            if interpreter.active():
+                counts = _counts(grid, None)
+                return _Form(lambda stream, *given: kernel[counts](*own, *_bundled(bundle, given), *constants.values()))
+            loaded = _kept(kernel).find(*own, *arguments, *constants.values(), **options)
+            counts = _counts(grid, loaded.compiled)
+            plainly = lambda stream, *given: loaded(  # noqa: E731
+                counts, stream, (*own, *_bundled(bundle, given), *constants.values())
             )
-            return
-        loaded = _kept(kernel).find(*fixed, *arguments, *constants.values(), **options)
-        self.compiled = loaded.compiled
-        self.plainly = lambda stream, *given: loaded(
-            counts, stream, (*fixed, *_bundled(bundle, given), *constants.values())
-        )
-        if loaded.plan is not None:
-            self.bound = bind(loaded, counts, fixed, early=early)
-            self.kinds = loaded.plan[len(fixed) : len(fixed) + len(arguments)]
+            if loaded.plan is None:
+                return _Form(plainly, compiled=loaded.compiled)
+            kinds = loaded.plan[len(own) : len(own) + len(arguments)]
+            return _Form(plainly, bind(loaded, counts, own, early=early), kinds, loaded.compiled)
+
+        self._forms: dict[int, _Form] = {}  # by the address of the ring of events
+        self._use(form(arguments))
+        if any(hasattr(each, "recording") for each in fixed):
+            self._form = partial(form, tuple(map(like, arguments)))  # without the operands' memory
+            ring.holders.add(self)
+
+    def _use(self, form: _Form) -> None:
+        self._forms[ring.address] = form
+        self.plainly: Any = form.plainly
+        self.bound, self.kinds = form.bound, form.kinds
+        self.compiled = form.compiled  # what Triton has made of it; None: it is interpreted
+
+    def rebind(self) -> None:
+        """Take device contexts with the ring that has been opened, before anything is recorded; or again those without it.
+
+        What a timeline alone has called is not compiled again before its next call.
+        """
+        found = self._forms.get(ring.address)
+        if found or ring.is_open:
+            self._use(found or self._form())
+        else:
+            self.bound, self.plainly = None, self._rebound
+
+    def _rebound(self, stream: int | None, *given: Any) -> None:
+        self._use(self._form())
+        if stream is None:
+            self(*given)
+        else:
+            enqueue("ops", [self], stream, *given)
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """Enqueue the kernel with these tensors on torch's current stream. Errors: LaunchError."""
@@ -111,6 +151,16 @@ class Prepared:
         code = launch_prepared(bound.prepared, heaps["cuda"].near.use_stream(), *addresses, *bound.last)
         if code:
             require_launched("ops", code)
+
+
+def _counts(grid: Any, compiled: Any) -> tuple[int, ...]:
+    found = grid(compiled) if callable(grid) else grid
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _of_now(argument: Any) -> Any:
+    """Return a device context with the ring of events that is open, or with none; anything else as it is."""
+    return argument.recording(ring.address, ring.room) if hasattr(argument, "recording") else argument
 
 
 def _bundled(bundle: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:

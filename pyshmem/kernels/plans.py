@@ -5,8 +5,20 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from pyshmem.runtime.event_ring import ring
+
 _MOST = 4096
-known: dict[tuple[Any, ...], Any] = {}
+
+
+class _Known(dict[tuple[Any, ...], Any]):
+    """Plans, which are bound to device contexts: they are made again when others hold."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+    rebind = dict.clear
+
+
+known = _Known()
+ring.holders.add(known)
 
 
 def remember(key: tuple[Any, ...], plan: Any) -> Any:

@@ -1,9 +1,13 @@
 """The ring in GPU memory into which compiled kernels write the events of a timeline: see pyshmem.device.arch.gpu.events.
 
-pyshmem.timelines opens, reads and closes it. Device contexts that are made in between have its address.
+pyshmem.timelines opens, reads and closes it. Device contexts that are made in between have its address, and what holds
+others for later launches takes such ones as it is opened, and gives them up as it is closed.
 """
 
 from __future__ import annotations
+
+from typing import Any
+from weakref import WeakSet
 
 import torch
 
@@ -16,13 +20,14 @@ class EventRing:
     def __init__(self) -> None:
         self.memory: torch.Tensor | None = None
         self.is_open = False
+        self.holders: WeakSet[Any] = WeakSet()  # of device contexts; their rebind() takes those of now
 
     def open(self, room: int, device: str) -> None:
         """Record from now on, at most ``room`` events; as many as before if there has been a ring."""
         if self.memory is None:
             self.memory = torch.empty((room + 1, EVENT_BYTES), dtype=torch.uint8, device=device)
         self.memory.zero_()
-        self.is_open = True
+        self._set(True)
 
     @property
     def address(self) -> int:
@@ -36,9 +41,14 @@ class EventRing:
         """Record no more. Returns: the events, and how many were lost. The kernels have ended."""
         assert self.memory is not None
         taken, room = int(self.memory[0].view(torch.int64)[0]), self.room
-        self.is_open = False
+        self._set(False)
         kept = min(taken, room)
         return self.memory[1 : kept + 1].cpu().numpy().tobytes(), taken - kept
+
+    def _set(self, is_open: bool) -> None:
+        self.is_open = is_open
+        for each in list(self.holders):
+            each.rebind()
 
 
 ring = EventRing()

@@ -5,9 +5,11 @@ import struct
 
 import pyshmem.device as dev
 import pytest
+import torch
 import triton
 import triton.language as tl
-from compiling import TARGETS, assembly, in_order, instructions, places
+from pyshmem.runtime.gpu.launch import like
+from compiling import TARGETS, assembly, cache_key, context, in_order, instructions, places
 from kernels import F32, I64, U64, of
 from pyshmem.device.arch.rules import code_of
 
@@ -87,3 +89,24 @@ def every_kind(ctx, x, y, n, words, pe):
 @pytest.mark.parametrize("target", ["nvidia", "gfx942"])
 def test_calls_of_every_kind_have_an_event_each(target):
     assert len(places(compiled((every_kind, F32, F32, 1000, U64, 3), target, events=ROOM), UNIT)) == 8
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_what_a_plan_keeps_of_operands_is_compiled_as_they_are_whatever_their_types_places_and_sizes(target):
+    """On AMD GPUs offsets into tensors of more than 2 GiB have 64 bits."""
+    whole = torch.empty((1 << 31) + 64, dtype=torch.uint8, device="meta")
+    tensors = [
+        torch.empty(32),
+        torch.empty(32)[1:],
+        torch.empty(32, dtype=torch.bfloat16),
+        whole,
+        whole.view(torch.float32),
+    ]
+    keys = [cache_key(span, target, [context(target), each]) for each in tensors]
+    assert [cache_key(span, target, [context(target), like(each)]) for each in tensors] == keys
+    operands = context(target)._replace(base=tensors[1]), 3, None
+    assert cache_key(span, target, [operands[0], tensors[0]]) == cache_key(
+        span, target, [like(operands)[0], tensors[0]]
+    )
+    assert like(operands)[1:] == operands[1:]
+    assert len(set(keys)) == 4 + (target != "nvidia")

@@ -32,11 +32,13 @@ def test_decoding_starts_no_more_programs_than_the_compiled_kernel_lets_run_at_o
 
     fit: the programs of a compute unit, of each kernel that is compiled, as the number of splits is a part of it.
     """
-    grids, found = [], iter(fit)
+    grids, grids_in_timelines, found = [], [], iter(fit)
 
     def prepared(kernel, grid, *given, **options):
-        grids.append(grid)
-        return SimpleNamespace(compiled=next(found))
+        compiled = next(found)
+        grids.append(grid(compiled))
+        grids_in_timelines.append(grid(1))
+        return SimpleNamespace(compiled=compiled)
 
     monkeypatch.setattr(decode_schedules.interpreter, "active", lambda: False)
     monkeypatch.setattr(decode_schedules, "machine", lambda: Machine(arch, 304, 8, False))
@@ -48,3 +50,4 @@ def test_decoding_starts_no_more_programs_than_the_compiled_kernel_lets_run_at_o
     decode_schedules.Local(problem, None, None, None)
     assert grids[-1] == programs
     assert len(grids) == len(fit)
+    assert grids_in_timelines[-1] == (304 if arch == "gfx942" else 608), "the kernel that records takes more registers"

@@ -1,5 +1,6 @@
 """Launches of compiled kernels from Python's arguments: what is compiled anew, and the words that the driver is given."""
 
+import weakref
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -8,6 +9,7 @@ import torch
 from pyshmem.kernels import bound_kernels
 from pyshmem.kernels import launch as launching
 from pyshmem.runtime.errors import ArgumentError, LaunchError
+from pyshmem.runtime.event_ring import EventRing
 from pyshmem.runtime.gpu import launch
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 from standin_driver import Driver
@@ -266,6 +268,76 @@ def test_triton_launches_a_kernel_of_operands_that_are_no_words(driver, prepared
     bound_kernels.enqueue("run", [kernel], 66, operands)
     (call,) = driver.calls
     assert call[:4] == (2, 3, 1, 66) and call[-2] is operands and call[-1] == 4
+
+
+class Context(NamedTuple):
+    """As a device context is: it has the ring's address, and is compiled for its room."""
+
+    trace: int
+    events: int = 0
+
+    def recording(self, address, room):
+        return Context(address, room)
+
+
+@pytest.fixture
+def traced(prepared, monkeypatch):
+    """A Prepared whose fixed arguments are a context and 7, what it was compiled for, and the ring."""
+    compiled, ring = [], EventRing()
+
+    def compile(self, args, options):
+        compiled.append(args)
+        kind = (POINTER, INTEGER) if isinstance(args[2], tuple) else POINTER
+        plan = (INTEGER, INTEGER), INTEGER, kind, CONSTANT
+        return Loaded(SimpleNamespace(name="stand_in"), 70 + len(compiled), 128, 512, plan)
+
+    def make(operand):
+        def stand_in(context, number, operand, CONSTANT: tl.constexpr):
+            """Never runs."""
+
+        names = ["context", "number", "operand", "CONSTANT"]
+        params = [SimpleNamespace(is_constexpr=name == "CONSTANT") for name in names]
+        kernel = type("Kernel", (), {"fn": stand_in, "__name__": "stand_in", "arg_names": names, "params": params})
+        return bound_kernels.Prepared(
+            kernel, lambda kernel: len(compiled), (Context(9), 7), (operand,), {"CONSTANT": 4}
+        )
+
+    prepared(torch.zeros(16), POINTER)  # for what it sets
+    monkeypatch.setattr(CachedKernel, "_compile", compile)
+    monkeypatch.setattr(bound_kernels, "ring", ring)
+    return make, compiled, ring
+
+
+def test_a_kernel_is_compiled_for_a_timeline_as_it_begins_and_is_the_same_one_again_after_it(driver, traced):
+    make, compiled, ring = traced
+    array, first = torch.zeros(16), torch.zeros(16)
+    kernel, held = make(first), weakref.ref(first)
+    del first, compiled[0]
+    assert held() is None, "a plan keeps no memory of its operands"
+    compiled.append(())
+    for _ in range(2):
+        ring.open(3, "cpu")
+        assert len(compiled) == 2, "before a call, and once"
+        kernel(array)
+        ring.close()
+        kernel(array)
+        recorded, plain = driver.calls[-2:]
+        assert recorded == (72, (2, 1, 1), 128, 512, 55, [ring.memory.data_ptr(), 3, 7, array.data_ptr(), *[0] * 4])
+        assert plain == (71, (1, 1, 1), 128, 512, 55, [0, 0, 7, array.data_ptr(), *[0] * 4])
+    assert len(compiled) == 2
+
+
+@pytest.mark.parametrize("enqueues", [False, True])
+def test_a_kernel_made_within_a_timeline_does_not_write_to_its_ring_afterwards(enqueues, driver, traced):
+    make, compiled, ring = traced
+    ring.open(3, "cpu")
+    operand = Pair(torch.zeros(16), 5) if enqueues else torch.zeros(16)
+    kernel = make(operand)
+    ring.close()
+    assert len(compiled) == 1, "perhaps nobody calls it again"
+    for _ in range(2):
+        bound_kernels.enqueue("run", [kernel], 66, operand) if enqueues else kernel(operand)
+        assert driver.calls.pop()[-1][:3] == [0, 0, 7] and len(compiled) == 2
 
 
 def test_a_thread_hashes_tritons_files_before_the_first_kernel_does():

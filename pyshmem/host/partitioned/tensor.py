@@ -24,6 +24,7 @@ from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
+from pyshmem.runtime.event_ring import ring
 from pyshmem.runtime.heap import Device, heaps
 from pyshmem.transport.routes import complete
 
@@ -67,7 +68,12 @@ class PartitionedTensor:
         from pyshmem.host.device_context import describe_partition  # imports triton, which host programs do not need
 
         member("partition", self.team)
+        ring.holders.add(self)
         return describe_partition(self, self._shard)
+
+    def rebind(self) -> None:
+        """Let kernels take a partition with the device context of now."""
+        self.__dict__.pop("partition", None)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         """Return a copy of these elements in private memory, each from its owner: ``a[3, 10:20]``.

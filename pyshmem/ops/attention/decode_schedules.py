@@ -62,11 +62,14 @@ class Local:
         shape = Shape(problem.tokens, self.splits, self.groups, problem.scale * LOG2_E)
         fixed = (shmem.device_context(problem.team), exchange, self.parts, shape)
         constants = {"FORM": self.form, "FUSED": fused}
-        programs = 1 if interpreter.active() else min(size, slots(resident))
+
+        def programs(compiled: Any) -> int:
+            return 1 if interpreter.active() else max(min(size, slots(min(resident, fitting(compiled)))), 1)
+
         self.kernel = Prepared(
-            kernels.attend, max(programs, 1), fixed, given, constants, num_warps=WARPS, num_stages=self.stages
+            kernels.attend, programs, fixed, given, constants, num_warps=WARPS, num_stages=self.stages
         )
-        return taken(self.kernel.compiled).programs if machine().arch.startswith("gfx") else resident
+        return fitting(self.kernel.compiled)
 
 
 class Fused(Local):
@@ -153,6 +156,11 @@ def splits_of(groups: int, tokens: int, block: int, resident: int) -> int:
 
     able = range(1, most + 1)
     return next((splits for splits in able if used(splits) >= 0.9), max(able, key=used)) if groups else 1
+
+
+def fitting(compiled: Any) -> int:
+    """Return how many programs of the kernel run at once on a multiprocessor. One that records events takes more of it."""
+    return taken(compiled).programs if machine().arch.startswith("gfx") else RESIDENT
 
 
 def slots(resident: int) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from pyshmem.runtime._native import launch_graph
+from pyshmem.runtime.event_ring import ring
 from pyshmem.runtime.gpu.driver import Driver
 from pyshmem.runtime.gpu.launch import graph_launcher, refuse_launch
 from pyshmem.runtime.heap import default
@@ -49,9 +50,17 @@ class Replayed:
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step = step
-        self._calls: OrderedDict[tuple[int, ...], _Calls] = OrderedDict()  # by the addresses of the arrays
+        self._graphs: dict[
+            int, OrderedDict[tuple[int, ...], _Calls]
+        ] = {}  # by the address of the ring, and of the arrays
         self._heap = default()
         self._enqueues = not self._heap.streams or not keeps_edges(self._heap.driver)
+        self.rebind()
+        ring.holders.add(self)
+
+    def rebind(self) -> None:
+        """Launch the graphs of kernels that record in the ring that is open, or of those that do not."""
+        self._calls = self._graphs.setdefault(ring.address, OrderedDict())
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         if self._enqueues or _capturing():

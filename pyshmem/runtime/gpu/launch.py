@@ -130,6 +130,33 @@ def _small(args: Iterable[Any]) -> Iterator[bool]:
             yield from _small(each)
         elif isinstance(each, torch.Tensor):
             yield each.untyped_storage().nbytes() < 1 << 31
+        elif isinstance(each, _Like):
+            yield each.ptr_range() < 1 << 31
+
+
+class _Like:
+    """What Triton compiles for of a tensor, which is not kept."""
+
+    __slots__ = ("_nbytes", "_place", "dtype")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.dtype, self._place, self._nbytes = tensor.dtype, tensor.data_ptr() % 16, tensor.untyped_storage().nbytes()
+
+    def data_ptr(self) -> int:
+        return self._place
+
+    def ptr_range(self) -> int:
+        return self._nbytes
+
+
+def like(argument: Any) -> Any:
+    """Return what compiles the same kernel as ``argument``, a tensor or a tuple of them, without keeping its memory."""
+    if isinstance(argument, torch.Tensor):
+        return _Like(argument)
+    if not isinstance(argument, tuple):
+        return argument
+    fields = map(like, argument)
+    return type(argument)(*fields) if hasattr(argument, "_fields") else tuple(fields)
 
 
 @cache
