@@ -52,6 +52,7 @@ ROWS = (
     Row("Words", "g", "g", alias="shmem_g_latency"),
     *(Row("Words", f"atomic_{name}", f"atomic_{name}", alias=alias) for name, alias in AMOS.items()),
     *(Row("Words", f"{name}, holds", name) for name in ("test", "wait_until")),
+    *(Row("Words", f"{name}, 8 words, hold", name) for name in ("test_some", "wait_until_all")),
     *(Row("Words", name, name) for name in ("quiet", "fence")),
     Row("Ping-pong, one way", "ping-pong: p", "ping_pong_p", steps=2, alias="shmem_p_ping_pong_latency"),
     Row("Ping-pong, one way", "ping-pong: put", "ping_pong_put", steps=2),

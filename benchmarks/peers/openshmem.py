@@ -194,6 +194,17 @@ class OpenShmem(ABC):
     def _holds(self, name: str) -> Case:
         return self._word(f"{name}(word, EQ, 12)", OLD, EQ=self.shmem.CMP.EQ)
 
+    def test_some(self, nbytes: int) -> Case:
+        return self._hold("test_some", 8)
+
+    def wait_until_all(self, nbytes: int) -> Case:
+        return self._hold("wait_until_all", 8)
+
+    def _hold(self, name: str, nelems: int) -> Case:
+        words = self.symmetric(nelems)
+        self.values(words)[:] = OLD
+        return self._case(f"{name}(words, EQ, 12)", self._between, words=words, EQ=self.shmem.CMP.EQ)
+
     def ping_pong_p(self, nbytes: int) -> Case:
         return self._ping_pong("p(flag, turn, pe)")
 

@@ -17,13 +17,6 @@ static spin_t begin_wait(const char *routine) {
     return s;
 }
 
-/* The next index of a Weyl sequence, with which *_any and *_some begin: so no index starves. */
-static uint64_t next_first(uint64_t count) {
-    static _Thread_local uint64_t turn;
-    turn += UINT64_C(0x9E3779B97F4A7C15); /* 2**64 over the golden ratio */
-    return (uint64_t)((unsigned __int128)turn * count >> 64);
-}
-
 static uint64_t count_included(uint64_t count, const int *status) {
     uint64_t included = 0;
     for (uint64_t i = 0; i < count; i++) included += !status || !status[i];

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 
 from pyshmem.runtime import comparisons, words
+from pyshmem.runtime._native import several
 from pyshmem.runtime.arguments import (
     WHOLE,
     Array,
+    Operand,
     describe,
     name_of,
     refuse_dtype,
@@ -26,6 +28,7 @@ from pyshmem.runtime.arguments import (
 )
 from pyshmem.runtime.comparisons import SIGNS, Sign
 from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.runtime.heap import views
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
@@ -36,6 +39,8 @@ __all__ = [
     "wait_until", "wait_until_all", "wait_until_all_vector", "wait_until_any", "wait_until_any_vector",
     "wait_until_some", "wait_until_some_vector",
 ]  # fmt: skip
+
+_ALL, _ANY, _SOME, _EACH = 0, 1, 2, 4  # those of _several.h
 
 
 class CMP(IntEnum):
@@ -114,7 +119,7 @@ def wait_until_all(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL_ALL.
     """
-    words.wait_all(_checked("wait_until_all", ivars, cmp, value, status))
+    _wait("wait_until_all", _ALL, ivars, cmp, value, status)
 
 
 def wait_until_any(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> int | None:
@@ -128,7 +133,8 @@ def wait_until_any(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL_ANY.
     """
-    return words.wait_any(_checked("wait_until_any", ivars, cmp, value, status))
+    found: int | None = _wait("wait_until_any", _ANY, ivars, cmp, value, status)
+    return found
 
 
 def wait_until_some(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> list[int]:
@@ -142,7 +148,8 @@ def wait_until_some(ivars: Array, cmp: CMP | Sign, value: int, status: Any = Non
     Errors: WaitTimeoutError, NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_WAIT_UNTIL_SOME.
     """
-    return words.wait_some(_checked("wait_until_some", ivars, cmp, value, status))
+    found: list[int] = _wait("wait_until_some", _SOME, ivars, cmp, value, status)
+    return found
 
 
 def test_all(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> bool:
@@ -156,7 +163,8 @@ def test_all(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> b
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_TEST_ALL.
     """
-    return words.all_hold(_checked("test_all", ivars, cmp, value, status))
+    found: bool = _test("test_all", _ALL, ivars, cmp, value, status)
+    return found
 
 
 def test_any(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> int | None:
@@ -170,8 +178,8 @@ def test_any(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> i
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_TEST_ANY.
     """
-    checked = _checked("test_any", ivars, cmp, value, status)
-    return words.any_holds(checked, checked.look())
+    found: int | None = _test("test_any", _ANY, ivars, cmp, value, status)
+    return found
 
 
 def test_some(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> list[int]:
@@ -184,7 +192,8 @@ def test_some(ivars: Array, cmp: CMP | Sign, value: int, status: Any = None) -> 
     Errors: NotSymmetricError, ArgumentError, DtypeError, NotInitializedError.
     Spec: 9.10 SHMEM_TEST_SOME.
     """
-    return words.satisfied(_checked("test_some", ivars, cmp, value, status))
+    found: list[int] = _test("test_some", _SOME, ivars, cmp, value, status)
+    return found
 
 
 def comparison(routine: str, cmp: Any) -> int:
@@ -195,9 +204,34 @@ def comparison(routine: str, cmp: Any) -> int:
         refuse(ArgumentError, routine, "cmp", repr(cmp), "one of shmem.CMP, or one of " + " ".join(SIGNS))
 
 
-def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:
-    """The checked arguments of a call on many elements, with one value for all; the vector forms replace it by an array."""
+def _wait(routine: str, which: int, ivars: Any, cmp: Any, value: Any, status: Any) -> Any:
+    """Wait for several words. value: one for all, or, if ``which`` has _EACH, one for each."""
+    try:
+        found = several(views, _COMPARISONS, which, ivars, cmp, value, status, job.timeout, job.spins)
+    except TimeoutError as timeout:
+        place = timeout.args[0]
+        _checked(routine, which, ivars, cmp, value, status).refuse(None if place < 0 else place)
+    if found is NotImplemented:
+        found = _WAITS[which & ~_EACH](_checked(routine, which, ivars, cmp, value, status))
+    return found
+
+
+def _test(routine: str, which: int, ivars: Any, cmp: Any, value: Any, status: Any) -> Any:
+    """Test several words. value: as of _wait."""
+    found = several(views, _COMPARISONS, which, ivars, cmp, value, status)
+    if found is NotImplemented:
+        found = _TESTS[which & ~_EACH](_checked(routine, which, ivars, cmp, value, status))
+    return found
+
+
+_WAITS = words.wait_all, words.wait_any, words.wait_some
+_TESTS = words.all_hold, lambda checked: words.any_holds(checked, checked.look()), words.satisfied
+
+
+def _checked(routine: str, which: int, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:
+    """The checked arguments of a call on several words. Errors: those of the call."""
     operand = symmetric_array(routine, "ivars", ivars)
+    values = _values(routine, operand, value) if which & _EACH else None
     if operand.dtype not in TEST:
         refuse_dtype(routine, "ivars", operand.dtype, TYPES)
     keep, address = None, 0
@@ -207,9 +241,25 @@ def _checked(routine: str, ivars: Any, cmp: Any, value: Any, status: Any) -> Wor
             wants = f"one for each of the {operand.nelems} of ivars"
             refuse(ArgumentError, routine, "status", f"{keep.size} elements", wants)
         address = describe(routine, "status", keep).address
-    exact = scalar(routine, "value", value, operand.dtype)
+    exact = scalar(routine, "value", value, operand.dtype) if values is None else values
     place = operand.heap.near, operand.heap.base, operand.address, operand.nelems, operand.dtype
     return Words(routine, *place, comparison(routine, cmp), exact, address, keep)
+
+
+def _values(routine: str, operand: Operand, cmp_values: Any) -> np.ndarray:
+    """A private copy of cmp_values, which may be a list and may change during the wait."""
+    if isinstance(cmp_values, (list, tuple)):
+        exact = [scalar(routine, "cmp_values", value, operand.dtype) for value in cmp_values]
+        values = np.array(exact, name_of(operand.dtype))
+    else:
+        given = describe(routine, "cmp_values", cmp_values)
+        require_one_dtype(routine, ("ivars", "cmp_values"), operand.dtype, given.dtype)
+        plain = cmp_values if isinstance(cmp_values, np.ndarray) else torch.as_tensor(cmp_values).cpu().numpy()
+        values = plain.reshape(-1).copy()
+    if values.size != operand.nelems:
+        wants = f"one for each of the {operand.nelems} of ivars"
+        refuse(ArgumentError, routine, "cmp_values", f"{values.size} elements", wants)
+    return values
 
 
 # ---- the vector forms: one value per element ----
@@ -232,12 +282,11 @@ _RETURNS = {
 }
 
 
-def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
-    name = plain + "_vector"
+def _vector(plain: str, form: Callable[..., Any], which: int) -> Callable[..., Any]:
+    name, which = plain + "_vector", which | _EACH
 
     def call(ivars: Array, cmp: Any, cmp_values: Any, status: Any = None) -> Any:
-        values = _values(name, ivars, cmp_values)
-        return finish(_checked(name, ivars, cmp, 0, status)._replace(value=values))
+        return form(name, which, ivars, cmp, cmp_values, status)
 
     call.__name__ = call.__qualname__ = name
     waits, (what, returns) = plain.startswith("wait"), _RETURNS[plain.rsplit("_", 1)[1]]
@@ -254,26 +303,9 @@ def _vector(plain: str, finish: Callable[[Words], Any]) -> Callable[..., Any]:
     return call
 
 
-def _values(routine: str, ivars: Any, cmp_values: Any) -> np.ndarray:
-    """A private copy of cmp_values, which may be a list and may change during the wait."""
-    operand = symmetric_array(routine, "ivars", ivars)
-    if isinstance(cmp_values, (list, tuple)):
-        exact = [scalar(routine, "cmp_values", value, operand.dtype) for value in cmp_values]
-        values = np.array(exact, name_of(operand.dtype))
-    else:
-        given = describe(routine, "cmp_values", cmp_values)
-        require_one_dtype(routine, ("ivars", "cmp_values"), operand.dtype, given.dtype)
-        plain = cmp_values if isinstance(cmp_values, np.ndarray) else torch.as_tensor(cmp_values).cpu().numpy()
-        values = plain.reshape(-1).copy()
-    if values.size != operand.nelems:
-        wants = f"one for each of the {operand.nelems} of ivars"
-        refuse(ArgumentError, routine, "cmp_values", f"{values.size} elements", wants)
-    return values
-
-
-wait_until_all_vector = _vector("wait_until_all", words.wait_all)
-wait_until_any_vector = _vector("wait_until_any", words.wait_any)
-wait_until_some_vector = _vector("wait_until_some", words.wait_some)
-test_all_vector = _vector("test_all", words.all_hold)
-test_any_vector = _vector("test_any", lambda checked: words.any_holds(checked, checked.look()))
-test_some_vector = _vector("test_some", words.satisfied)
+wait_until_all_vector = _vector("wait_until_all", _wait, _ALL)
+wait_until_any_vector = _vector("wait_until_any", _wait, _ANY)
+wait_until_some_vector = _vector("wait_until_some", _wait, _SOME)
+test_all_vector = _vector("test_all", _test, _ALL)
+test_any_vector = _vector("test_any", _test, _ANY)
+test_some_vector = _vector("test_some", _test, _SOME)

@@ -25,15 +25,17 @@
 #include "_quick.h"
 #include "_reductions.h"
 #include "_service.h"
+#include "_several.h"
 #include "_streamed.h"
 #include "_tensors.h"
 #include "_waits.h"
 
 static PyMethodDef *const parts[] = {
-    atomic_methods,     wait_methods,       locating_methods, copy_methods,       tensor_methods, team_methods,
-    collective_methods, reduction_methods,  quick_methods,    far_atomic_methods, far_methods,    fabric_methods,
-    service_methods,    fabric_gpu_methods, far_gpu_methods,  proxy_methods,      launch_methods, kernel_call_methods,
-    exit_methods,       library_methods,    streamed_methods, event_methods,      pool_methods,   block_methods,
+    atomic_methods,   wait_methods,       locating_methods,    copy_methods,       tensor_methods,
+    team_methods,     collective_methods, reduction_methods,   quick_methods,      far_atomic_methods,
+    far_methods,      fabric_methods,     service_methods,     fabric_gpu_methods, far_gpu_methods,
+    proxy_methods,    launch_methods,     kernel_call_methods, exit_methods,       library_methods,
+    streamed_methods, event_methods,      pool_methods,        block_methods,      several_methods,
 };
 
 static int fill(PyObject *module) {

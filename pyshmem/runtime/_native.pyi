@@ -30,6 +30,18 @@ def locate_strided(
 def plain_array(views: list[Any], array: Any, /) -> tuple[Any, int, int, int] | None: ...
 def use_ndarrays(capsule: object, type: type, integer: type, kinds: dict[Any, int], /) -> bool: ...
 def locate_word(views: list[Any], target: Any, pe: Any = ..., /) -> tuple[Any, int, int] | None: ...
+def several(
+    views: list[Any],
+    comparisons: dict[Any, int],
+    what: int,
+    ivars: Any,
+    cmp: Any,
+    value: Any,
+    status: Any,
+    timeout: float = ...,
+    spins: int = ...,
+    /,
+) -> Any: ...
 def enqueue(function: int, dest: int, source: int, nbytes: int, direction: int, stream: int, /) -> int: ...
 def call_kernel(
     views: list[tuple[Any, ...]],

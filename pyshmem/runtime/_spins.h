@@ -140,6 +140,14 @@ static int spin_pause(spin_t *s) {
     return spin_check(s);
 }
 
+/* The next index of a Weyl sequence, with which *_any and *_some begin: so no index starves. With a plain counter,
+ * indices could starve in a program whose loop makes `count` such calls. */
+static inline uint64_t next_first(uint64_t count) {
+    static _Thread_local uint64_t turn;
+    turn += UINT64_C(0x9E3779B97F4A7C15); /* 2**64 over the golden ratio */
+    return (uint64_t)((unsigned __int128)turn * count >> 64);
+}
+
 /* The first word, cyclically from `first` on so that no index starves, of which the comparison holds, or -1. v: one
  * value for all, or with `each` as many. status: not 0 excludes a word; may be NULL. */
 #define FIND(T)                                                                                                       \

@@ -103,9 +103,9 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
 }
 
 /* test(addr, cmp, value) -> bool;  wait(addr, cmp, value, timeout, spins) -> the value seen;
- * wait_any(addr, count, cmp, value, status_addr, first, timeout, spins) -> index, polling cyclically from `first` so
- * that no index starves; value is one for all, or (address,) of as many; status_addr (int32 each, not 0 excludes) may
- * be 0; without the last two arguments it does not wait, and returns -1 if there is none. */
+ * wait_any(addr, count, cmp, value, status_addr, timeout, spins) -> index; value is one for all, or (address,) of as
+ * many; status_addr (int32 each, not 0 excludes) may be 0; without the last two arguments it does not wait, and returns
+ * -1 if there is none. */
 #define WAITS(T)                                                                                                       \
     static PyObject *py_test_##T(PyObject *self, PyObject *const *args, Py_ssize_t n) {                                \
         (void)self;                                                                                                    \
@@ -140,20 +140,21 @@ static int wait_args(PyObject *const *args, int64_t *cmp, double *timeout, uint6
     }                                                                                                                  \
     static PyObject *py_wait_any_##T(PyObject *self, PyObject *const *args, Py_ssize_t n) {                            \
         (void)self;                                                                                                    \
-        uint64_t addr, count, status, first, spins = 0;                                                                \
+        uint64_t addr, count, status, spins = 0;                                                                       \
         int64_t cmp, found;                                                                                            \
         double timeout = 0;                                                                                            \
         T##_t one, *v = &one;                                                                                          \
         int each = n > 3 && PyTuple_Check(args[3]);                                                                    \
-        if (n != 6 && !arity("wait_any_" #T, n, 8)) return NULL;                                                       \
+        if (n != 5 && !arity("wait_any_" #T, n, 7)) return NULL;                                                       \
         if (!to_u64(args[0], &addr) || !to_u64(args[1], &count) || !to_i64(args[2], &cmp) ||                           \
             !(each ? to_u64(PyTuple_GetItem(args[3], 0), (uint64_t *)&v) : to_##T(args[3], &one)) ||                   \
-            !to_u64(args[4], &status) || !to_u64(args[5], &first))                                                     \
+            !to_u64(args[4], &status))                                                                                 \
             return NULL;                                                                                               \
-        if (n == 8 && (!to_f64(args[6], &timeout) || !to_u64(args[7], &spins))) return NULL;                           \
+        if (n == 7 && (!to_f64(args[5], &timeout) || !to_u64(args[6], &spins))) return NULL;                           \
         T##_t *p = (T##_t *)addr;                                                                                      \
+        uint64_t first = next_first(count);                                                                            \
         found = find_##T(p, count, (int)cmp, v, each, (int32_t *)status, first);                                       \
-        if (found < 0 && n == 8) {                                                                                     \
+        if (found < 0 && n == 7) {                                                                                     \
             spin_t s = spin_begin(timeout, spins);                                                                     \
             PyThreadState *released;                                                                                   \
             spin_without_gil(&s, &released);                                                                           \

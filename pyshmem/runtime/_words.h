@@ -8,7 +8,7 @@
 #include <string.h>
 
 /* DLPack's codes of types */
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5 };
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_COMPLEX = 5, DL_BOOL = 6 };
 
 typedef double float64_t;
 typedef float float32_t;

@@ -20,8 +20,6 @@ from pyshmem.runtime.job import job
 # the dtypes of each atomic operator: the table of _words.h
 ATOMICS = {operator: tuple(getattr(torch, name) for name in names) for operator, names in _native.ATOMICS.items()}
 TYPES = ATOMICS["and"]  # of waits: those of the integers
-_GOLDEN = 0x9E3779B97F4A7C15  # 2**64 over the golden ratio
-_weyl = 0  # of 2**64: where among the elements *_any and *_some begin
 
 
 def native(call: str, dtype: torch.dtype) -> Callable[..., Any]:
@@ -82,7 +80,7 @@ class Words(NamedTuple):
     def native(self, seen: int) -> tuple[Any, ...]:
         """Return the first arguments of the native wait_any for words that can be read at ``seen``."""
         value = self.value if isinstance(self.value, int) else (self.value.ctypes.data,)
-        return seen, self.nelems, self.code, value, self.status, _next_first(self.nelems)
+        return seen, self.nelems, self.code, value, self.status
 
     def refuse(self, i: int | None) -> NoReturn:
         """Report that the wait for element ``i``, or for any element if None, timed out. Errors: WaitTimeoutError."""
@@ -136,13 +134,3 @@ def satisfied(words: Words) -> list[int]:
     """Return the indices of all words for which the comparison holds now."""
     step, native, seen = words.dtype.itemsize, TEST[words.dtype], words.look()
     return [i for i in words.included() if native(seen + i * step, words.code, words.wanted(i))]
-
-
-def _next_first(count: int) -> int:
-    """Return the next index of a Weyl sequence, so that no index starves.
-
-    With a plain counter, indices could starve in a program whose loop makes ``count`` such calls.
-    """
-    global _weyl
-    _weyl = (_weyl + _GOLDEN) & (1 << 64) - 1
-    return _weyl * count >> 64
