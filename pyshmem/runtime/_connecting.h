@@ -68,9 +68,15 @@ static int link_dial(link_t *l) {
     return link_greet(l);
 }
 
-/* Opens the connection. */
+enum { DIALS = 3 }; /* the most of a connection */
+
+/* Opens the connection. A service that hangs up on a PE because it has not run for a while is dialled again. */
 static int link_connect(link_t *l) {
-    if (link_dial(l)) return -1;
+    int64_t begun = now_ns();
+    for (int more = DIALS; link_dial(l); begun = now_ns()) {
+        if (!--more || l->error != EACCES || now_ns() - begun < GREETING_NS) return -1;
+        close(l->fd), l->fd = -1, l->error = 0;
+    }
     l->wire.on = uses_messages();
     pthread_mutex_lock(&far->lock);
     far->open[far->n_open++] = l;

@@ -10,6 +10,7 @@
 #include <sys/random.h>
 
 enum { TOKEN = 16, BY_CALLER = 1, BY_SERVICE = 2 };
+enum { GREETING_NS = 2000000000 }; /* after which a service hangs up on who has not greeted it */
 
 /* The caller sends hello_t, the service answers with challenge_t, and the caller with its code. A reply whose value is
  * the number of the service's PE welcomes it. */

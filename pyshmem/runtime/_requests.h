@@ -8,7 +8,7 @@
 
 #include "_far.h"
 
-enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GREETING_NS = 2000000000, GRACE_MS = 1000 };
+enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GRACE_MS = 1000 };
 /* connections without a greeting beside those of the job's PEs; how long none is accepted for want of memory or
  * descriptors */
 enum { STRANGERS = 64, PAUSE_NS = 100000000 };

@@ -136,6 +136,24 @@ def test_a_listener_that_does_not_know_the_token_learns_nothing_and_is_named():
     assert len(heard[0]) == HELLO.size and TOKEN not in heard[0]
 
 
+def test_a_pe_that_was_hung_up_on_for_its_late_greeting_greets_again():
+    """It has not run for a while, say. A service hangs up after 2 seconds."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(SECONDS)
+        service = Service(addresses=(None, address_of(listener.getsockname()[1]), None, None))
+        putting = threading.Thread(target=_native.far_put, args=(2 << 48, service.base, 8))
+        putting.start()
+        late, _ = listener.accept()
+        time.sleep(2.01)
+        late.close()
+        connection, _ = accepted(listener, 1)
+        assert REQUEST.unpack(connection.recv(REQUEST.size, socket.MSG_WAITALL))[0] == PUT
+        putting.join(SECONDS)
+        assert not putting.is_alive()
+        service.close()
+        connection.close()
+
+
 def test_the_last_word_may_be_of_4_bytes(service, peer):
     peer.send(FETCH, (1 << 20) - 4, detail=3 * 16 + 2, value=5)
     assert peer.reply() == (2, 0, b"") and service.heap[-4] == 5
