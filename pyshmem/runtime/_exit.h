@@ -1,7 +1,12 @@
 /* The end of the process: an exit handler knows the status, after Python's own clean-up. */
 #pragma once
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+
 #include "_opening.h"
 #include "_report.h"
+
+enum { UNREAD_MS = 5000, PASSING_US = 200000 };
 
 typedef struct {
     int (*finalize)(void);
@@ -10,6 +15,32 @@ typedef struct {
     uintptr_t world;
     pid_t pid;
 } exit_t;
+
+/* Waits until what this process has written has been read, and for as long as it takes to be passed on: an abort kills
+ * the processes that do. They may stand still on a busy machine. */
+static void let_read(void) {
+    int unread = 1;
+    for (int ms = 0; unread && ms < UNREAD_MS; ms += 10) {
+        unread = 0;
+        for (int fd = 1; fd <= 2; fd++) {
+            struct stat file;
+            int bytes;
+            if (!fstat(fd, &file) && S_ISFIFO(file.st_mode) && !ioctl(fd, FIONREAD, &bytes)) unread |= bytes > 0;
+        }
+        if (unread) usleep(10000);
+    }
+    usleep(PASSING_US);
+}
+
+/* let_read() */
+static PyObject *py_let_read(PyObject *self, PyObject *const *args, Py_ssize_t n) {
+    (void)self, (void)args;
+    if (!arity("let_read", n, 0)) return NULL;
+    Py_BEGIN_ALLOW_THREADS;
+    let_read();
+    Py_END_ALLOW_THREADS;
+    Py_RETURN_NONE;
+}
 
 /* Finalises MPI after status 0. Any other status aborts the job, because other PEs could wait for this one forever. */
 static void at_exit(int status, void *arg) {
@@ -26,7 +57,7 @@ static void at_exit(int status, void *arg) {
     snprintf(why, sizeof why, "exited with status %d", status);
     fflush(NULL);
     report_end(status, why);
-    usleep(200000); /* MPICH's mpiexec loses output that it has not read before the abort */
+    let_read();
     e->abort(e->world, status);
 }
 
@@ -65,4 +96,4 @@ static PyObject *py_name_exit(PyObject *self, PyObject *const *args, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
-static PyMethodDef exit_methods[] = {METHOD(watch_exit), METHOD(name_exit), LAST_METHOD};
+static PyMethodDef exit_methods[] = {METHOD(watch_exit), METHOD(name_exit), METHOD(let_read), LAST_METHOD};

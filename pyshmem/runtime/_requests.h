@@ -10,8 +10,8 @@
 
 enum { IN_BYTES = 2 * CHUNK, OUT_BYTES = 2 * CHUNK, BUDGET = 1 << 20, GRACE_MS = 1000 };
 /* connections without a greeting beside those of the job's PEs; how long none is accepted for want of memory or
- * descriptors */
-enum { STRANGERS = 64, PAUSE_NS = 100000000 };
+ * descriptors; how much of the time between two looks at them counts */
+enum { STRANGERS = 64, PAUSE_NS = 100000000, LOOK_NS = 600000000 };
 enum { NAP_NS = 200000 }; /* of a call that waits and sleeps */
 
 /* The connection from a far PE. have, at: the requests that have come. into, rest: the payload that is coming. out:
@@ -24,10 +24,10 @@ typedef struct peer {
     int pe, writing, asks, left, on_gpu, tail_on_gpu, gone, waits;
     hello_t hello;
     uint64_t nonce[2], challenged; /* challenged: whether the nonce has been sent */
-    int64_t since;
-    wire_t wire;         /* on, if its requests have come by messages of the fabric */
-    struct peer *beside; /* in the list of those of which messages have come */
-    int heard;           /* whether it is in that list */
+    int64_t since;                 /* by the clock of attended */
+    wire_t wire;                   /* on, if its requests have come by messages of the fabric */
+    struct peer *beside;           /* in the list of those of which messages have come */
+    int heard;                     /* whether it is in that list */
     uint64_t executed, have, rest, out_at, out_end, tail_left;
     int64_t begun;
     uint64_t op, nbytes;
@@ -46,6 +46,7 @@ typedef struct service {
     int64_t shy_until, shy_for;     /* until when, and how long calls that wait sleep meanwhile */
     int64_t held_since;             /* since when this PE holds requests (_held.h), as the service knows; or 0 */
     int listener, epoll, strangers; /* of connections. strangers: those without a greeting */
+    int64_t looked, attended;       /* when it last looked at strangers; the time so far in which it did */
     int64_t paused;       /* since when it does not accept connections, for want of memory or descriptors; or 0 */
     pthread_mutex_t lock; /* of the list of peers, for a fork */
     int wake, stopped;

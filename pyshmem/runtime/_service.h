@@ -16,10 +16,17 @@ static void watch(service_t *s, peer_t *p, int op) {
     epoll_ctl(s->epoll, op, p->fd, &e);
 }
 
+/* A clock for strangers. It hardly goes on while this process stands still, and hears none of them. */
+static int64_t attended(service_t *s) {
+    int64_t now = now_ns(), passed = now - s->looked;
+    s->looked = now;
+    return s->attended += passed < LOOK_NS ? passed : LOOK_NS;
+}
+
 /* Begins a wire with a stranger. */
 static void begin_wire(service_t *s, peer_t *p, int fd) {
     memset(p, 0, offsetof(peer_t, in));
-    p->fd = fd, p->pe = -1, p->since = now_ns();
+    p->fd = fd, p->pe = -1, p->since = attended(s);
     pthread_mutex_lock(&s->lock);
     p->next = s->peers, s->peers = p;
     pthread_mutex_unlock(&s->lock);
@@ -63,10 +70,11 @@ static void pause_admission(service_t *s, int pause) {
 /* Ends connections that have not greeted for too long, and the oldest one if there are too many. */
 static void expel(service_t *s) {
     peer_t *oldest = NULL;
+    int64_t now = attended(s);
     for (peer_t *p = s->peers, *next; p; p = next) {
         next = p->next;
         if (p->pe >= 0 || p == s->serving) continue;
-        if (now_ns() - p->since > GREETING_NS)
+        if (now - p->since > GREETING_NS)
             dismiss(s, p);
         else
             oldest = p; /* the newest is the first of the list */

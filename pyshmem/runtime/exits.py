@@ -13,7 +13,6 @@ import os
 import re
 import sys
 import threading
-import time
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, NoReturn
@@ -97,7 +96,7 @@ def abort(status: int) -> NoReturn:
     """End every PE with ``status``."""
     sys.stdout.flush()
     sys.stderr.flush()
-    time.sleep(0.2)  # MPICH's mpiexec loses output that it has not read before the abort
+    _native.let_read()
     _mpi.COMM_WORLD.Abort(status)
     os._exit(status)  # MPI_Abort does not return
 

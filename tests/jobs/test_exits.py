@@ -5,7 +5,8 @@ import re
 import time
 
 import pytest
-from jobs import mpiexec
+from jobs import mpiexec, python
+from launching import PYSHMEMRUN
 
 FAULTY = """
 import os, signal, sys, threading
@@ -56,6 +57,40 @@ def test_a_pe_that_fails_ends_the_job_and_says_why(kind, tmp_path):
     assert time.monotonic() - begun < 90, "the others' time-out ended it, not the failure"
     if kind == "global_exit":
         assert "last words" in out
+
+
+SILENT = """
+import os, signal, sys, time
+from contextlib import suppress
+import pyshmem as shmem
+
+shmem.init()
+if shmem.my_pe() == 1:
+    note = f"{os.environ['PYSHMEM_JOB_DIR']}/pe-1"  # of the process that passes the output of PE 1 on
+    while not os.path.exists(note):
+        time.sleep(0.01)
+    passing = int(open(note).read())
+    os.kill(passing, signal.SIGSTOP)
+    if os.fork() == 0:
+        os.closerange(0, 3)
+        time.sleep(1)
+        with suppress(ProcessLookupError):
+            os.kill(passing, signal.SIGCONT)
+        os._exit(0)
+    print("last words", file=sys.stderr)
+    if sys.argv[1] == "exception":
+        raise ValueError("boom")
+    sys.exit(3)
+shmem.barrier_all()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "said"), [("exception", 1, "last words\nTraceback"), ("exit", 3, "last words\n")]
+)
+def test_what_a_pe_says_that_fails_is_printed_however_late_it_is_passed_on(kind, status, said, tmp_path):
+    got, _, err = python(SILENT, kind, tmp_path=tmp_path, launcher=(*PYSHMEMRUN, "-n", "2"))
+    assert (got, err[: len(said)]) == (status, said), err
 
 
 @pytest.mark.parametrize("ending", ["", "shmem.finalize()", "shmem.finalize(); sys.exit(0)", "sys.exit()"])

@@ -9,14 +9,18 @@ import signal
 import socket
 import struct
 import threading
+import time
 
 import numpy as np
 import pytest
-from far_peer import FLUSH, GET, PLACE, REPLY, SECONDS, Peer, Service, address_of
+from far_peer import (
+    BY_CALLER, CHALLENGE, FLUSH, GET, HELLO, JOB, N_PES, PLACE, REPLY, SECONDS, TOKEN, Peer, Service, address_of, code_of,
+)  # fmt: skip
 from pyshmem.runtime import _native
 from test_service import in_child
 
 LARGE = 64 << 20  # more than sockets hold
+GREETING = 2  # seconds that the service waits for a caller to greet
 
 
 class Raised(Exception):
@@ -176,6 +180,39 @@ def test_threads_that_wait_for_one_pe_all_end_when_its_connection_does(played):
     for each in threads:
         each.join(SECONDS)
     assert failures == [errno.ECONNRESET] * 4
+
+
+def test_time_in_which_the_service_stands_still_is_none_that_a_stranger_has_let_pass():
+    reading, writing = os.pipe()
+    begun, begin = os.pipe()
+
+    def program():
+        service, known = Service(), None
+        known = Peer(service.port, pe=2)
+        known.reply()
+        nonce, stranger = bytes(16), socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
+        stranger.sendall(HELLO.pack(b"pyshmem2", JOB, 1, N_PES, nonce))
+        service_nonce, _ = CHALLENGE.unpack(stranger.recv(CHALLENGE.size, socket.MSG_WAITALL))
+        os.write(begin, b"%d\n" % os.getpid())
+        os.read(reading, 1)  # now it has stood still
+        known.send(FLUSH, asks=1)  # and goes round
+        known.reply()
+        stranger.sendall(struct.pack("=Q", code_of(BY_CALLER, nonce, service_nonce, 0, 1, TOKEN, JOB)))
+        os._exit(stranger.recv(REPLY.size, socket.MSG_WAITALL) != REPLY.pack(1, 0, 0))
+
+    def stop():
+        child = int(os.read(begun, 100))
+        os.kill(child, signal.SIGSTOP)
+        time.sleep(GREETING)
+        os.kill(child, signal.SIGCONT)
+        os.write(writing, b"1")
+
+    stopping = threading.Thread(target=stop)
+    stopping.start()
+    assert in_child(program) == (0, "")
+    stopping.join()
+    for each in (reading, writing, begun, begin):
+        os.close(each)
 
 
 def itself():
