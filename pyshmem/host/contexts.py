@@ -46,7 +46,7 @@ class Ctx:
         self.generation = job.generation
 
     def __bool__(self) -> bool:
-        return bool(self.team) and (self is CTX_DEFAULT or self.generation == job.generation)
+        return self.team.size > 0 and (self.generation == job.generation or self is CTX_DEFAULT)
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, Ctx) and not self and not other)
@@ -126,6 +126,8 @@ def world_pe(routine: str, ctx: Any, pe: int) -> int:
 
     Errors: NotInitializedError, ArgumentError if ctx is not usable, OutOfRangeError.
     """
+    if type(ctx) is Ctx and ctx.team.size > 0 and ctx.generation == job.generation:  # the usual case
+        return ctx.team._world_pe(routine, pe)
     if not check(routine, ctx):
         if not job.inits:
             refuse_team(routine, ctx.team)

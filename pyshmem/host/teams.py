@@ -260,6 +260,8 @@ class Team:
 
         Errors: NotInitializedError, OutOfRangeError; ArgumentError for a float, a bool or a text.
         """
+        if type(pe) is int and 0 <= pe < self.size:
+            return self.start + pe * self.stride
         if not self:
             refuse_team(routine, self)
         if type(pe) is not int:
