@@ -91,7 +91,7 @@ def _history(writes: list[Event], seen: list[Event]) -> History:
             for each in (row[2] for row in (*rows[i:last], *rows[unfinished:]) if row[1] and row[2].begin <= time):
                 if value == event.before:
                     break
-                if each.op == ADD and value + each.value == event.before:
+                if event.before == (each.value if each.op == SET else value + each.value):
                     early.add(id(each))
                     history.rows.append(Write(each, event.before, False))
                     history.times.append(time)

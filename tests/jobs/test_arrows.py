@@ -7,8 +7,11 @@ from collections import Counter, defaultdict
 import pytest
 from hypothesis import given, settings, strategies as st
 from jobs import mpiexec
+from pyshmem.timelines import arrows
+from pyshmem.timelines.events import BEFORE, HOST, SET, WAITS, WORD, Event
 from trace_format import checked
 
+GE = 3  # among comparisons
 PROGRAMS = 250  # of a job, of which there are four
 PROGRAM = """
 import random
@@ -88,6 +91,18 @@ def test_every_wait_of_random_programs_has_its_arrow_from_the_message_that_it_wa
         assert write["args"].get("set", added[word]) == added[word]
         sign, number = wait["args"]["waits_for"].split()
         assert int(number) + (sign == ">") == added[word]
+
+
+def test_a_set_that_has_taken_effect_and_not_returned_hides_no_earlier_write():
+    """PE 0 does not run for a while in its third message, and PE 1 then waits for one after the other."""
+
+    def event(pe, begin, end, op, value, before=0):
+        flags = WORD | (BEFORE if op >= WAITS else 0)
+        return Event(pe, begin, end, 8, 64, value, before, 1, "shmem.call", 1, op, flags, HOST)
+
+    sent = [event(0, begin, end, SET, value) for value, begin, end in ((1, 0, 10), (2, 20, 30), (3, 40, 1000))]
+    waits = [event(1, 500 + 20 * value, 510 + 20 * value, WAITS + GE, value, before=3) for value in (1, 2, 3)]
+    assert [*arrows.joined([*sent, *waits])] == [*zip(sent, waits, strict=True)]
 
 
 def joined(path, slices):
