@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from pyshmem.launch import predict as command
 from pyshmem.timelines.prediction import Links, Machine, exchanges, moved, predicted
 from pyshmem.timelines.replay import Timeline, savings, unchanged
@@ -123,7 +123,7 @@ def test_a_meeting_of_few_bytes_among_puts_of_many_takes_the_latency_of_meetings
     assert found.time == pytest.approx(made[-1].end + 4 * (20 - LATENCY) + 4 * (20 - 4), rel=0.02)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(calls)
 def test_a_call_alone_takes_its_time_again(call):
     timeline = Timeline([call], [])

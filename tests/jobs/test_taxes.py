@@ -4,7 +4,7 @@ import json
 
 import matplotlib
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from pyshmem.launch import taxes as command
 from pyshmem.timelines import taxes
 from pyshmem.timelines.programs import by_programs
@@ -109,7 +109,7 @@ calls = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100)
 @given(st.lists(calls, min_size=1, max_size=20))
 def test_the_parts_of_each_pe_sum_to_the_whole_in_any_timeline(found):
     divided = taxes.divided(found)

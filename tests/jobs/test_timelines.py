@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import given, settings, strategies as st
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
 from pyshmem.device.arch.rules import code_of
@@ -427,7 +427,7 @@ def programs(draw):
     return events, right
 
 
-@settings(max_examples=200, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=200)
 @given(programs(), st.randoms(use_true_random=False))
 def test_arrows_join_the_write_and_the_wait_that_it_ends_in_any_program(program, shuffled):
     events, right = program

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pyshmem as shmem
@@ -22,7 +22,6 @@ from pyshmem.ops.gemm.tuning.record import CAPACITY, ERROR, SLACK, Record, suita
 ROW = Configuration(128, 256, 64, 8, 4)
 BF16, F32 = torch.bfloat16, torch.float32
 
-repeated = settings(deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 sizes = st.integers(1, 20000)
 shapes = st.tuples(sizes, sizes, sizes)
 times = st.dictionaries(st.sampled_from(list(POLICIES)), st.floats(1e-6, 1.0), min_size=1)
@@ -36,7 +35,7 @@ def test_a_record_that_holds_its_capacity_errs_as_rarely_as_it_was_made_for():
     assert 0 < wrong < 2 * ERROR * 20000
 
 
-@settings(repeated, max_examples=25)
+@settings(max_examples=25)
 @given(st.dictionaries(shapes, times, max_size=20), st.sampled_from([BF16, F32]))
 def test_a_suitable_policy_is_never_eliminated(measured, dtype):
     """Of a shape that was measured: not in the filter is certain."""
@@ -94,7 +93,6 @@ def test_another_file_is_refused_by_name(content, tmp_path):
         Record.read(tmp_path / "other.json")
 
 
-@repeated
 @given(shapes, st.integers(1, 500))
 def test_the_policies_that_differ_stand_for_all(shape, programs):
     tiles, found = tiles_of(shape, ROW), distinct(shape, ROW, programs)
@@ -170,7 +168,6 @@ def test_the_command_wants_a_gpu_for_each_pe(gpus, asked, monkeypatch, capsys):
     assert f"PEs on {gpus} GPUs; it wants 2 GPUs or more" in capsys.readouterr().err
 
 
-@repeated
 @given(st.integers(1, 20_000), st.integers(1, 60_000), st.integers(0, 1))
 def test_chunks_are_of_whole_waves_but_for_the_last_and_as_many_on_every_pe(most, columns, less):
     rows = most - less
