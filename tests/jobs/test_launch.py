@@ -359,12 +359,16 @@ except KeyboardInterrupt:
     assert (job.folder / "line").read_text() == "as typed\n"
 
 
+# wait returns also when the job has been stopped, as by whatever examines it
+BACKGROUND = f'"$@" & while wait $!; status=$?; [ $status = {128 + signal.SIGSTOP} ]; do :; done; exit $status'
+
+
 def test_a_job_in_the_background_runs_on_and_leaves_the_terminals_lines_to_others(
     start, idle_launcher, program, terminal
 ):
     master, slave, control = terminal
     command = [*PYSHMEMRUN, "-n", 2, *idle_launcher, "python", program("note(f'ready-{me}'); wait_for('enough')")]
-    job = start("sh", "-mc", '"$@" & wait $!', "sh", *command, stdin=slave, preexec_fn=control)
+    job = start("sh", "-mc", BACKGROUND, "sh", *command, stdin=slave, preexec_fn=control)
     os.write(master, b"for the shell\n")
     job.reach("ready-0", "ready-1")
     (job.folder / "enough").touch()
