@@ -105,10 +105,15 @@ def _leftovers(name: str, pid: str, since: float) -> Iterator[str]:
 
 
 def _remove_unused(paths: set[str]) -> None:
-    """Remove those of ``paths`` that no process maps: others may be of jobs of this user that still run.
+    """Remove those of ``paths`` that no process has open or maps: others may be of jobs of this user that still run.
 
-    Hydra's file of the machine's topology is never mapped; a PE that does not find it looks at the machine itself (seen).
+    A process that makes a file for its job maps it before it closes it, so what is open is looked at first. Hydra's file of
+    the machine's topology is never mapped; a PE that does not find it looks at the machine itself (seen).
     """
+    for file in iglob("/proc/[0-9]*/fd/*") if paths else ():
+        with suppress(OSError):  # closed by now, or another user's
+            opened = os.readlink(file)
+            paths = {path for path in paths if opened != path and not opened.startswith(path + os.sep)}
     for maps in iglob("/proc/[0-9]*/maps") if paths else ():
         with suppress(OSError):  # ended by now, or another user's
             text = Path(maps).read_text()

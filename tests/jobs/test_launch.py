@@ -19,7 +19,7 @@ from contextlib import suppress
 
 import pytest
 from jobs import warm
-from pyshmem.launch import launchers, run, running
+from pyshmem.launch import launchers, leftovers, run, running
 from launching import MPI, NOTHING, PYSHMEMRUN, childless
 from surroundings import SECONDS, until
 
@@ -103,10 +103,11 @@ def test_status_is_0_and_nothing_is_said_where_all_pes_end_well(start, launcher,
     assert job.left() == NOTHING
 
 
+@pytest.mark.timeout(300)
 def test_timeout_ends_the_job_and_names_the_pes_that_still_ran(start, launcher, program):
     """The first time after which PE 1 has ended and the others have started: a machine may be slow."""
     prog = program("if me != 1:\n    spin()\n")
-    for seconds in (3, 10, 40):
+    for seconds in (3, 10, 30):
         job = start(*PYSHMEMRUN, "-n", 3, *launcher, "--timeout", seconds, prog)
         assert job.wait() == 124
         assert job.left() == NOTHING
@@ -207,6 +208,16 @@ with open(os.environ["PYSHMEM_JOB_DIR"] + "/shm-0", "a") as file:
         shutil.rmtree(folder, ignore_errors=True)
         for path in (noted, older, kept, link):
             path.unlink(missing_ok=True)
+
+
+def test_what_another_process_has_opened_and_not_yet_mapped_is_left_alone(tmp_path):
+    """It may be of a job that starts meanwhile."""
+    path = tmp_path / "segment"
+    with open(path, "wb"):
+        leftovers._remove_unused({str(path)})
+        assert path.exists()
+    leftovers._remove_unused({str(path)})
+    assert not path.exists()
 
 
 def test_job_directory_is_private(start, idle_launcher, program):
