@@ -84,6 +84,7 @@ def shim(tmp_path_factory):
 PARTS = {"calls": 20, "calls_by_messages": 28, "a_get_that_an_exception_ends": 10}
 
 
+@pytest.mark.timeout(11 * SECONDS)
 @pytest.mark.parametrize("part", PARTS)
 def test_whatever_allocation_fails_the_process_says_so_and_goes_on(part, shim):
     if "messages" in part and not LIBRARY:

@@ -64,10 +64,11 @@ print("last words", end="")
     assert re.match("PE 0: (killed by signal 11|exited with status 3|ZeroDivisionError)", job.errors.splitlines()[-1])
 
 
+@pytest.mark.timeout(300)
 def test_output_before_a_time_out_is_not_lost(start, launcher, program):
     """The first time after which both have printed: a machine may be slow."""
     prog = program("print('a line\\nthe beginning of one', end=''); spin()")
-    for seconds in (5, 15, 40):
+    for seconds in (5, 15, 30):
         job = start(*PYSHMEMRUN, "-n", 2, *launcher, "--timeout", seconds, prog)
         assert job.wait() == 124
         if job.output.count("a line\n") == 2:

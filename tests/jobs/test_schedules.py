@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 from jobs import warm
 
 BIN, HERE = pathlib.Path(sys.executable).parent, pathlib.Path(__file__).parent
@@ -71,6 +72,7 @@ def test_programs_of_a_kernel_differ_exactly_where_the_checker_finds_a_race():
     assert 0.8 * exist < came <= exist and races > 15 and differ > 0.9 * races
 
 
+@pytest.mark.timeout(600)
 def test_effects_are_late_until_quiet_and_a_seed_repeats_them(tmp_path):
     """Sources of put_nbi that change before quiet arrive changed; barriers and waits complete everything."""
     program = tmp_path / "late.py"
