@@ -196,7 +196,9 @@ def _traced(path: Path) -> str:
     lacks = [] if path.is_file() else merging.finish(path, whole=False)
     if not path.is_file():
         return "\n".join(lacks) or "wrote nothing: no PE has called shmem.init"
-    return "\n".join([*lacks, f"wrote {os.path.relpath(path)}: open it in https://ui.perfetto.dev"])
+    name = os.path.relpath(path)
+    wrote = f"wrote {name}: open it in https://ui.perfetto.dev; pyshmem taxes {name} says where the time went"
+    return "\n".join([*lacks, wrote])
 
 
 def _asked(options: argparse.Namespace) -> dict[str, str]:

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"pyshmem taxes: {error}", file=sys.stderr)
         return 2
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = Console(width=None if sys.stdout.isatty() else 160)
     _print_parts(console, Table, taxes, saved, shown)
     _print_programs(console, Table, calls)
     _print_links(console, Table, calls, max(taxes.whole.values(), default=0.0))
@@ -143,7 +143,7 @@ def _owners(taxes: Taxes, shown: Sequence[str]) -> Iterable[list[str]]:
     for name, by_pe in taxes.by_owner.items():
         pe, parts = max(by_pe.items(), key=lambda item: sum(item[1].values()))
         time = sum(parts.values())
-        rows.append((time, [name, str(pe), f"{time / 1e3:.2f}", *_shares(parts, shown)]))
+        rows.append((time, [name.removeprefix("shmem."), str(pe), f"{time / 1e3:.2f}", *_shares(parts, shown)]))
     return [row for _, row in sorted(rows, key=lambda row: -row[0])]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyshmem.runtime._native import recorded
 from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.timelines.events import ADD, MEET, NONE, SET, WAITS, plain
+from pyshmem.timelines.events import ADD, MEET, NONE, OPERATORS, SET, WAITS, plain
 
 # the arguments of ARG_PE to ARG_TEAM in _events.h, under all the names that they have
 _ARGUMENTS = (
@@ -27,7 +27,7 @@ _ARGUMENTS = (
 _PE, _ARRAY, _SIZE, _WORD, _VALUE, _OP, _CTX, _TEAM = range(len(_ARGUMENTS))
 _COMPARISONS: dict[Any, int] = {**{sign: code for code, sign in enumerate(SIGNS)}, **{code: code for code in range(6)}}
 _MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "all_gather", "all_to_all",
-             "reduce", "launch")  # fmt: skip
+             "reduce", "launch", "finalize")  # fmt: skip
 # calls that only ask, which a timeline would be full of
 _QUERIES = ("my_pe", "n_pes", "ptr", "team_ptr", "c_address", "from_address", "heap_bases", "peer_addresses",
             "is_symmetric", "pe_accessible", "addr_accessible", "translate_pe", "get_config", "get_team",
@@ -53,7 +53,8 @@ def record(label: str, call: Callable[..., Any], number: int) -> Callable[..., A
     name = plain(label)
     if name in _QUERIES or name.startswith(("query_", "info_")):
         return call
-    op = effect(name) if "." in label else NONE  # calls of C names make calls of Python, which are recorded too
+    # calls of C names make calls of Python, which are recorded too; operators enqueue kernels, whatever their names
+    op = effect(name) if "." in label and not label.startswith(OPERATORS) else NONE
     parameters = list(inspect.signature(call).parameters)
     places, names = [], []
     for which, words in enumerate(_ARGUMENTS):

@@ -21,6 +21,7 @@ from pyshmem.timelines.events import (
     KERNELS,
     MEET,
     MULTIPROCESSORS,
+    OPERATORS,
     SET,
     SPAN,
     WAITS,
@@ -51,7 +52,7 @@ def kind(event: Event) -> str:
         return "copy" if event.track == COPIES else "request"
     if event.op in (MEET, SPAN):
         return "meet" if event.op == MEET else "span"
-    if name.startswith(("shmem.ops.", "shmem.irregular.")):
+    if name.startswith(OPERATORS):
         return "operator"
     if event.track == KERNELS and not name.startswith("dev."):
         return "kernel" if event.place == 0 else "program"

@@ -32,6 +32,9 @@ _C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char"
 _C_SIZES = re.compile(r"^(i?b?put|i?b?get)(mem|\d+)")
 
 
+OPERATORS = ("shmem.ops.", "shmem.irregular.")  # what their names begin with
+
+
 def plain(label: str) -> str:
     """The name of a call as in Python: "shmem.Team.sync" is sync, "shmem_ctx_long_p" p, "shmem_putmem_signal" put_signal."""
     name = label.rpartition(".")[2]

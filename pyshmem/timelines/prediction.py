@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from pyshmem.timelines.growing import grown
 from pyshmem.timelines.replay import Step, Timeline, unchanged
-from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, MEETING, Call
+from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, MEETING, OF_LIBRARY, Call
 
 _DRAWS = 5  # of the times of further PEs
 _FLAGS = 16  # members up to which a barrier is one exchange of flags
@@ -97,6 +97,7 @@ class Model:
         self.meetings = fitted(
             (exchanges(self.n_pes), moved(call, self.n_pes), call.end - max(call.begin, last.begin))
             for call, last in timeline.last.items()
+            if call.name not in OF_LIBRARY
         )
 
     def scale(self, step: Step, machine: Machine) -> float:
@@ -104,7 +105,7 @@ class Model:
         call = step.call
         if step.part == COMPUTING:
             return 1 / machine.compute_rate
-        if step.part == MEETING and call and self.meetings:
+        if step.part == MEETING and call and call.name not in OF_LIBRARY and self.meetings:
             pes = max(machine.pes or self.n_pes, 2)
             return _ratio(self.meetings, machine, (exchanges(self.n_pes), moved(call, self.n_pes)),
                           (exchanges(pes), moved(call, pes)))  # fmt: skip

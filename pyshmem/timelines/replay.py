@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from pyshmem.timelines.taxes import (
     COMMUNICATION,
+    LIBRARY,
     MEETING,
+    OF_LIBRARY,
     PARTS,
     WAITING,
     Arrow,
@@ -135,7 +137,8 @@ class _Replay:
         return None if ended is None else ended + (call.end - write.end if call.begin < write.end else 0.0)
 
     def _of_meeting(self, step: Step) -> float:
-        return 0.0 if self._without == COMMUNICATION else self._scale(step)
+        own = LIBRARY if step.call and step.call.name in OF_LIBRARY else COMMUNICATION
+        return 0.0 if self._without == own else self._scale(step)
 
     def _length(self, step: Step) -> float:
         """The least time of a step: that of waits, and of meetings, is what others let them take."""

@@ -20,12 +20,13 @@ COMPUTING, LAUNCHES, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
     "computing",  # outside of calls, and in kernels outside of device calls
     "between kernels",  # outside of calls, after a kernel and before the next one
     "waits",  # for a word that another PE writes
-    "meetings",  # in barriers and collectives, until the last member came
+    "meetings",  # in barriers, collectives and finalize, until the last member came
     "communication",  # in puts, gets, atomics, quiet, and in collectives from then on
     "library",  # other calls: allocation, teams, launches
 )
 _COMMUNICATES = ("put", "get", "atomic", "order", "meet")
 _OWNERS = ("kernel", "operator")
+OF_LIBRARY = ("shmem.launch", "shmem.finalize")  # meetings that move no data
 
 
 class Call(NamedTuple):
@@ -187,7 +188,7 @@ def _parts_of(
         last = last_to_come[call]
         came = min(end, max(begin, last.begin))
         yield MEETING, came - begin, last.pe if last.pe != call.pe else None
-        yield LIBRARY if call.name == "shmem.launch" else COMMUNICATION, end - came, None
+        yield LIBRARY if call.name in OF_LIBRARY else COMMUNICATION, end - came, None
     else:
         part = part_of(call, between)
         yield part, end - begin, call.ended_by if call and part == WAITING else None

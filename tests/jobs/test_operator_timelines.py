@@ -20,12 +20,14 @@ TRACED = {
     "pages": ("flash_decode", "attend", {"tile", "parcel", "meet", "merge"}, {"dev.store", "dev.signal_wait_until"}),
     "prefill": ("attention", "attend_blocks", {"tile", "meet"}, {"dev.signal_wait_until"}),
     "product": ("gemm_all_gather", "multiply_and_send", {"tile", "meet"}, {"dev.store", "dev.signal_wait_until"}),
+    "sums": ("gemm_all_reduce", "multiply_and_exchange", {"tile"}, {"dev.store", "dev.signal_wait_until"}),
 }  # fmt: skip
 PROGRAM = """
 import struct
 import torch
 import pyshmem as shmem
 from pyshmem import ops
+from pyshmem.ops import torch as tp
 from pyshmem.timelines.events import EVENT, WAITS, Event
 
 shmem.init()
@@ -67,6 +69,9 @@ traced("prefill", "attention", tokens, tokens, tokens, schedule="copy_engine")
 traced("late words", "all_reduce_rms_norm", x, residual, weight, schedule="words")
 traced("late lists", "moe_dispatch", x[:3], experts, weights, experts=4, schedule="words")
 traced("product", "gemm_all_gather", torch.rand(64, 64), torch.rand(64, 64), schedule="fused")
+traced("sums", "gemm_all_reduce", torch.rand(64, 64), torch.rand(64, 64), schedule="fused")
+with shmem.trace("layer.json"):
+    tp.all_gather_gemm(torch.rand(8, 8, requires_grad=True), torch.rand(8, 8)).sum().backward()
 """
 
 
@@ -114,3 +119,9 @@ def test_the_parts_of_an_operator_sum_to_its_time_and_its_kernels_compute_commun
 def test_a_wait_for_words_that_are_their_own_flags_is_ended_by_the_late_pe_that_stores_them(name, timelines):
     waits = [each for each in timelines[name] if each.pe == 0 and each.name == "dev.wait_until_all"]
     assert min(waits).ended_by == 1
+
+
+def test_an_operator_of_torch_has_a_slice_in_forward_and_in_backward_passes(timelines):
+    for pe in range(2):
+        own = [each.name for each in sorted(timelines["layer"]) if each.pe == pe and each.kind == "operator"]
+        assert own == ["shmem.ops.torch.all_gather_gemm", "shmem.ops.torch.gemm_reduce_scatter"]

@@ -88,6 +88,17 @@ def test_meetings_end_when_the_last_member_has_come_also_on_a_faster_machine():
     assert savings(Timeline(made, []))["meetings"] == pytest.approx(0)  # the last one waits for nobody
 
 
+def test_finalize_waits_for_the_last_pe_and_then_takes_its_time_whatever_the_link():
+    made = [
+        Call(begin, 340.0, pe, 4 * pe, "shmem.finalize", "meet", "world") for pe, begin in enumerate((100.0, 300.0))
+    ]
+    made.append(Call(0.0, 0.0, 0, 0, "shmem.fence", "order"))
+    for machine, wanted in ((Machine(latency=1e6), 340), (Machine(compute_rate=3), 140)):
+        assert predicted(Timeline(made, []), machine).time == pytest.approx(wanted)
+    saved = savings(Timeline(made, []))
+    assert (saved["library"], saved["communication"]) == pytest.approx((40, 0))
+
+
 def test_what_a_part_would_save_is_what_the_other_pe_lets_it_save():
     saved = savings(Timeline(*pipeline(100)))
     transfers = whole(0, LATENCY, RATE) / 2 - len(SIZES)

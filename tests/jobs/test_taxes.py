@@ -46,6 +46,12 @@ CHAIN = (  # PE 2 waits for PE 1, which waits for PE 0 half of that time
     {0: {"library": 10, "computing": 100}, 1: {"computing": 70, "waits": 40}, 2: {"computing": 20, "waits": 90}},
     {0: {}, 1: {0: 40}, 2: {0: 30, 1: 60}},
 )  # fmt: skip
+FINALIZE = (  # PE 1 waits there for PE 0, which computes
+    [row(0, 0, 10, "shmem.get", "get"), row(0, 110, 140, "shmem.finalize", "meet", team="world"),
+     row(1, 10, 130, "shmem.finalize", "meet", team="world")],
+    {0: {"computing": 100, "communication": 10, "library": 30}, 1: {"computing": 20, "meetings": 100, "library": 20}},
+    {0: {}, 1: {0: 100}},
+)  # fmt: skip
 KERNELS = (  # two kernels in an operator, with device calls, and a gap between them; a launch that is a meeting of one
     [row(0, 0, 100, "shmem.ops.gemm", "operator"), row(0, 10, 40, "tile", "kernel", 1), row(0, 20, 30, "dev.put", "put", 1),
      row(0, 100, 100, "shmem.quiet", "order"), row(0, 140, 200, "tile", "kernel", 1), row(0, 150, 190, "program", "program", 1),
@@ -64,7 +70,9 @@ def read(rows, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "parts", "waited"), [BARRIERS, PIPELINE, CHAIN, KERNELS], ids=["barriers", "pipeline", "chain", "kernels"]
+    ("rows", "parts", "waited"),
+    [BARRIERS, PIPELINE, CHAIN, FINALIZE, KERNELS],
+    ids=["barriers", "pipeline", "chain", "finalize", "kernels"],
 )
 def test_parts_of_known_timelines_are_right_within_2_percent_and_name_who_was_waited_for(rows, parts, waited, tmp_path):
     found = read(rows, tmp_path)

@@ -18,6 +18,10 @@ from pyshmem.ops.torch.experts import *
 from pyshmem.ops.torch.norms import *
 from pyshmem.ops.torch.products import *
 from pyshmem.ops.torch.team_names import *
+from pyshmem.ops.torch.team_names import calls as _calls
+from pyshmem.runtime import ranges as _ranges
+
+_ranges.put_into(_calls, "shmem.ops.torch.")
 
 __all__ = sorted(
     name for name, value in globals().items() if not name.startswith("_") and not isinstance(value, _ModuleType)

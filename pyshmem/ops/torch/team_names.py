@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from inspect import signature
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ __all__ = ["name_team"]
 WORLD = "world"
 Cast = Callable[..., tuple[Any, ...]]
 _teams: dict[str, Team] = {}
+calls = SimpleNamespace()  # what operators do, by their names: ranges, also where compiled code calls them
 
 
 def name_team(name: str, team: Team) -> str:
@@ -104,7 +106,13 @@ def operator(
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         routine = function.__name__
-        registered = custom_op(f"pyshmem::{routine}", function, mutates_args=mutated)
+        setattr(calls, routine, function)
+
+        @wraps(function)
+        def perform(*operands: Any, **options: Any) -> Any:
+            return getattr(calls, routine)(*operands, **options)
+
+        registered = custom_op(f"pyshmem::{routine}", perform, mutates_args=mutated)
         names = tuple(signature(function).parameters)
 
         @wraps(function)
@@ -115,7 +123,7 @@ def operator(
                 options |= zip(found, cast(*(options[name] for name in found)), strict=True)
                 operands = ()
             within = differentiable and not torch.compiler.is_compiling() and transformed(*operands, *options.values())
-            found = (function if within else registered)(*operands, **options, team=handle_of(team, routine))
+            found = (perform if within else registered)(*operands, **options, team=handle_of(team, routine))
             return found[0] if first else found
 
         return call
