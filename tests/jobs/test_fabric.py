@@ -245,6 +245,22 @@ def test_a_fabric_that_fails_its_test_is_refused_or_tcp_takes_its_place_and_says
         assert status != 0 and len(re.findall(f"PYSHMEM_FAR: got fabric, but {said}; wants", err)) >= 2, err
 
 
+LATE = """
+import os
+import time
+from pyshmem.transport.far.fabric import Fabric
+
+test = Fabric._test
+if os.environ["PMI_RANK"] == "1":
+    Fabric._test = lambda fabric: time.sleep(1) or test(fabric)
+"""
+
+
+def test_a_pe_that_is_late_for_the_test_of_a_fabric_is_ready_for_that_of_others(tmp_path):
+    status, _, err = mpiexec(2, LATE + INFO, "3", tmp_path=tmp_path, environment=FABRIC)
+    assert status == 0, err
+
+
 @pytest.mark.parametrize("auto, requests", [("", "tcp"), ("fabric.FABRICS = ('tcp',)", "fabric")])
 def test_a_fabric_carries_requests_if_it_is_of_hardware(auto, requests, tmp_path):
     """Of which there is none here."""

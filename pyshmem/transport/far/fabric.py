@@ -150,10 +150,10 @@ class Fabric:
     def _connect(self, every: list[Any]) -> None:
         known = tuple(tuple(each[1:]) if pe in cpu.far_deltas else None for pe, each in enumerate(every))
         _native.fabric_connect(known)
+        _native.fabric_use(1, 1, 0)  # before the others' tests, which may begin sooner than this PE's
 
     def _test(self) -> None:
         """Let the first PE of each node exchange messages with those of all others. Errors: OSError, ShmemError."""
-        _native.fabric_use(1, 1, 0)
         self._exchange(cpu)
         sent = self._kept[0]
         if job.my_pe == 0 and sent.nbytes <= cpu.size:
