@@ -28,8 +28,9 @@ class JobDirectory:
         lock = None
         while lock is None or not os.fstat(lock).st_nlink:  # removed by a remove_stale before the lock
             self.path = Path(tempfile.mkdtemp(prefix=prefix()))
-            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            with suppress(FileNotFoundError):
+                lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+                fcntl.flock(lock, fcntl.LOCK_EX)
         self._lock = lock
         (self.path / "started").touch()
 

@@ -2,11 +2,13 @@
 
 import os
 import re
+import tempfile
 import time
 
 import pytest
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
+from pyshmem.launch.leftovers import JobDirectory
 
 FAULTY = """
 import os, signal, sys, threading
@@ -123,6 +125,22 @@ print("done")
 """
     status, out, err = mpiexec(2, program, tmp_path=tmp_path)
     assert (status, out.count("done")) == (0, 2), err
+
+
+def test_a_directory_that_another_job_removes_as_stale_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    made, make = [], tempfile.mkdtemp
+
+    def removed(**options):
+        made.append(make(dir=tmp_path, **options))
+        if len(made) == 1:
+            os.rmdir(made[0])
+        return made[-1]
+
+    monkeypatch.setattr(tempfile, "mkdtemp", removed)
+    directory = JobDirectory()
+    assert len(made) == 2 and str(directory.path) == made[1] and directory.path.is_dir()
+    directory.remove()
+    assert not os.listdir(tmp_path)
 
 
 def test_nothing_of_pyshmem_is_left_in_shared_memory(tmp_path):
