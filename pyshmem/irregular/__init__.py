@@ -27,3 +27,4 @@ __all__ = [
 ]  # fmt: skip
 
 _ranges.put_into(_sys.modules[__name__], "shmem.irregular.")
+_ranges.put_into(Plan, "shmem.irregular.Plan.", "__call__", "close")

@@ -48,3 +48,4 @@ __all__ = [
 ]  # fmt: skip
 
 _ranges.put_into(_sys.modules[__name__], "shmem.ops.")
+_ranges.put_into(Plan, "shmem.ops.Plan.", "__call__", "close")

@@ -33,7 +33,8 @@ def _problem() -> str:
 _reason = _problem()
 active = not _reason
 record: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None  # makes the recorded form of a call
-_spaces: list[tuple[Any, str]] = []  # the modules and classes whose calls are ranges, with what their labels begin with
+# the modules and classes whose calls are ranges, with what their labels begin with, and the names of calls that are not all
+_spaces: list[tuple[Any, str, tuple[str, ...]]] = []
 
 
 def check() -> None:
@@ -61,19 +62,22 @@ def _marked(label: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return within
 
 
-def put_into(namespace: Any, prefix: str = "") -> None:
-    """Make ranges of the public functions of a module or class, also of those of with."""
-    _spaces.append((namespace, prefix))
+def put_into(namespace: Any, prefix: str = "", *names: str) -> None:
+    """Make ranges of the public functions of a module or class, also of those of with; of ``names`` alone, if any."""
+    _spaces.append((namespace, prefix, names))
     if active or record:
-        _put(namespace, prefix, ranged)
+        _put(namespace, prefix, names, ranged)
 
 
-def _put(namespace: Any, prefix: str, made: Callable[[str, Any], Any]) -> list[tuple[Any, str, Any]]:
+def _put(
+    namespace: Any, prefix: str, names: tuple[str, ...], made: Callable[[str, Any], Any]
+) -> list[tuple[Any, str, Any]]:
     """Replace the functions by what ``made`` makes of them. Return where each was."""
     replaced = []
     for name, call in list(vars(namespace).items()):
-        if isfunction(call) and (not name.startswith("_") or name in ("__enter__", "__exit__")):
-            found = made(prefix + name, call)
+        wanted = name in names if names else not name.startswith("_") or name in ("__enter__", "__exit__")
+        if isfunction(call) and wanted:
+            found = made((prefix + name).removesuffix(".__call__"), call)
             if found is not call:
                 replaced.append((namespace, name, call))
                 setattr(namespace, name, _method(found) if isinstance(namespace, type) else found)
@@ -92,7 +96,7 @@ def _method(call: Callable[..., Any]) -> Callable[..., Any]:
 
 def replace(made: Callable[[str, Any], Any]) -> Callable[[], None]:
     """Replace every call that is a range by what ``made`` makes of it. Return what undoes that."""
-    replaced = [each for namespace, prefix in _spaces for each in _put(namespace, prefix, made)]
+    replaced = [each for space in _spaces for each in _put(*space, made)]
 
     def undo() -> None:
         for namespace, name, call in replaced:

@@ -26,13 +26,14 @@ PROGRAM = """
 import struct
 import torch
 import pyshmem as shmem
-from pyshmem import ops
+from pyshmem import irregular, ops
 from pyshmem.ops import torch as tp
 from pyshmem.timelines.events import EVENT, WAITS, Event
 
 shmem.init()
 me, n = shmem.my_pe(), shmem.n_pes()
 x, residual, weight = torch.rand(4, 64), torch.rand(4, 64), torch.rand(64)
+weights_of_x = torch.rand(64, 64)
 experts, weights = torch.tensor([[0, 3], [1, 2], [3, 1]], dtype=torch.int32), torch.rand(3, 2)
 q, k, v = torch.rand(2, 4, 16), torch.rand(2, 128, 2, 16), torch.rand(2, 128, 2, 16)
 table = torch.arange(8, dtype=torch.int32).view(2, 4)
@@ -70,6 +71,12 @@ traced("late words", "all_reduce_rms_norm", x, residual, weight, schedule="words
 traced("late lists", "moe_dispatch", x[:3], experts, weights, experts=4, schedule="words")
 traced("product", "gemm_all_gather", torch.rand(64, 64), torch.rand(64, 64), schedule="fused")
 traced("sums", "gemm_all_reduce", torch.rand(64, 64), torch.rand(64, 64), schedule="fused")
+planned, sparse = ops.plan("gemm_all_gather", x, weights_of_x), irregular.plan(torch.eye(8).to_sparse())
+with shmem.trace("plans.json"):
+    planned(x, weights_of_x)
+    sparse(torch.ones(sparse.rows))
+    planned.close()
+    sparse.close()
 with shmem.trace("layer.json"):
     tp.all_gather_gemm(torch.rand(8, 8, requires_grad=True), torch.rand(8, 8)).sum().backward()
 """
@@ -119,6 +126,14 @@ def test_the_parts_of_an_operator_sum_to_its_time_and_its_kernels_compute_commun
 def test_a_wait_for_words_that_are_their_own_flags_is_ended_by_the_late_pe_that_stores_them(name, timelines):
     waits = [each for each in timelines[name] if each.pe == 0 and each.name == "dev.wait_until_all"]
     assert min(waits).ended_by == 1
+
+
+def test_calls_of_plans_are_operators_and_what_they_do_within_has_no_slice(timelines):
+    for pe in range(2):
+        own = [each.name for each in sorted(timelines["plans"]) if each.pe == pe and each.kind == "operator"]
+        assert own == [
+            f"shmem.{each}" for each in ("ops.Plan", "irregular.Plan", "ops.Plan.close", "irregular.Plan.close")
+        ]
 
 
 def test_an_operator_of_torch_has_a_slice_in_forward_and_in_backward_passes(timelines):
