@@ -20,7 +20,10 @@ import several_nodes
 from cases import PARTS, shared
 from support import here, live
 
-SECONDS = 120  # of one test; generous, machines are slow and shared
+SECONDS = 300  # of one test, as in pyproject.toml; generous, machines are slow and shared
+EARLIER = 10  # seconds before pytest-timeout, which a worker of xdist does not let speak
+
+errors = pytest.StashKey[int]()  # where the watchdog writes
 
 # All PEs must draw the same examples, so nothing random and nothing remembered.
 hypothesis.settings.register_profile("pes", derandomize=True, database=None, deadline=None, max_examples=50)
@@ -28,6 +31,7 @@ hypothesis.settings.load_profile("pes")
 
 
 def pytest_configure(config):
+    config.stash[errors] = os.dup(2)  # while nothing is captured
     on_gpu = torch.cuda.is_available() and not interpreter.active()
     if interpreter.active():
         import quick_interpreter  # imports Triton
@@ -81,7 +85,7 @@ def isolated(request):
     """A watchdog around the test, and neither team nor symmetric memory left from it; all PEs begin the next together."""
     marked = request.node.get_closest_marker("timeout")
     seconds = marked.args[0] if marked else SECONDS
-    faulthandler.dump_traceback_later(seconds + 30, exit=True, file=sys.__stderr__)
+    faulthandler.dump_traceback_later(seconds - EARLIER, exit=True, file=request.config.stash[errors])
     before, teams, generation = live(), set(pool.teams.values()), job.generation
     yield
     shmem.barrier_all()
