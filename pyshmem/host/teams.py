@@ -260,14 +260,12 @@ class Team:
 
         Errors: NotInitializedError, OutOfRangeError; ArgumentError for a float, a bool or a text.
         """
-        if type(pe) is int and 0 <= pe < self.size:
-            return self.start + pe * self.stride
-        if not self:
-            refuse_team(routine, self)
-        if type(pe) is not int:
+        if type(pe) is not int or not 0 <= pe < self.size:
+            if not self:
+                refuse_team(routine, self)
             pe = exact_int(routine, argument, pe)
-        if not 0 <= pe < self.size:
-            refuse(OutOfRangeError, routine, argument, str(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
+            if not 0 <= pe < self.size:
+                refuse(OutOfRangeError, routine, argument, str(pe), f"a PE from 0 to {self.size - 1} of {self.name}")
         return self.start + pe * self.stride
 
     def _world_pes(self) -> list[int]:
