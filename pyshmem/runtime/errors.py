@@ -77,10 +77,12 @@ def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants:
 
 
 def c_name() -> str | None:
-    """Return the C name through which this call was made. Only rare calls ask, so that C calls cost nothing more."""
+    """Return the C name through which the program has made this call. Only rare calls ask: C calls cost nothing more."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module, function = frame.f_globals.get("__name__", ""), frame.f_code.co_name
+        if not module.startswith("pyshmem"):  # the program's own frames, of which there may be many
+            return None
         if module == "pyshmem.c_names.management" and function[0] not in "_<":  # its functions lack the prefix
             return f"shmem_{function}"
         name = frame.f_locals.get("name", function) if module.startswith("pyshmem.c_names") else None
