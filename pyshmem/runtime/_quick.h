@@ -1,4 +1,5 @@
-/* Collectives by one native call: valid calls with two plain, live tensors of one type. */
+/* Collectives by one native call: valid calls with two plain arrays of one type, which are live; or also private, in
+ * small reductions. */
 #pragma once
 #include "_collectives.h"
 #include "_locating.h"
@@ -19,8 +20,21 @@ static int is_apart(const team_t *t, int64_t call, uint64_t dest, uint64_t sourc
     return call == 1 ? source == dest + (uint64_t)t->me * nbytes : call != 2 && source == dest;
 }
 
-/* quick(team, timeout, spins, call, detail, views, heap, target, source, size) -> what is left to do: UNTOUCHED if the
- * arguments need the slow path. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
+/* Whether both arrays are live, or Python's `permits` takes the others, of which it gets the addresses, and 0 for one
+ * that is live. */
+static int may_use(const view_t *v, const operand_t *dest, const operand_t *source, PyObject *permits) {
+    uint64_t first = is_live(v, dest->address, dest->nbytes) ? 0 : dest->address;
+    uint64_t second = is_live(v, source->address, source->nbytes) ? 0 : source->address;
+    if (!first && !second) return 1;
+    PyObject *answer = permits ? PyObject_CallFunction(permits, "KK", first, second) : NULL;
+    int permitted = answer == Py_True;
+    Py_XDECREF(answer);
+    PyErr_Clear();
+    return permitted;
+}
+
+/* quick(team, timeout, spins, call, detail, views, heap, target, source, size, permits) -> what is left to do:
+ * UNTOUCHED if the arguments need the slow path. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
  * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. The words of these calls are those of
  * pyshmem.runtime.differing_calls. */
 enum { FIRST_FOLD = 16 };
@@ -32,9 +46,9 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     view_t v;
     operand_t to, own;
     int64_t call, detail;
-    if (!arity("quick", n, 10) || !to_team(args, &t) || !to_i64(args[3], &call)) return NULL;
-    if (!PyLong_CheckExact(args[4]) || !to_i64(args[4], &detail) || !plain_pair(args[5], args + 7, &to, &own, &v) ||
-        v.heap != args[6]) {
+    if (!arity("quick", n, 11) || !to_team(args, &t) || !to_i64(args[3], &call)) return NULL;
+    if (!PyLong_CheckExact(args[4]) || !to_i64(args[4], &detail) ||
+        !pair_of_one_kind(args[5], args + 7, &to, &own, &v) || to.is_read_only || v.heap != args[6]) {
         PyErr_Clear();
         return PyLong_FromLong(UNTOUCHED);
     }
@@ -50,6 +64,7 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         return PyLong_FromLong(UNTOUCHED);
     char *dest = (char *)to.address, *source = (char *)own.address;
     uint64_t nbytes = count * own.item;
+    if (!may_use(&v, &to, &own, call == 3 && is_small(&t, nbytes) ? args[10] : NULL)) return PyLong_FromLong(UNTOUCHED);
     uint64_t routine = (uint64_t)(call == 3 ? FIRST_FOLD + detail : call + 1);
     begin(&t, routine << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes);
     blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};

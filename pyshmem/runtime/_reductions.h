@@ -103,9 +103,11 @@ static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, ui
     meet(t);
 }
 
+static int is_small(const team_t *t, uint64_t nbytes) { return t->n <= FLAT && nbytes <= PAYLOAD; }
+
 /* Small arrays, which may be private, are sent through the mailboxes, and each member combines all of them. */
 static void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private) {
-    if (t->n > FLAT || count * f->kind->item > PAYLOAD) {
+    if (!is_small(t, count * f->kind->item)) {
         fold_shares(t, f, dest, source, count, private);
         return;
     }

@@ -190,6 +190,11 @@ def any_array(routine: str, argument: str, array: Any) -> tuple[Operand, bool]:
     return operand, True
 
 
+def may_be_private(*addresses: int) -> bool:
+    """Return whether any_array takes arrays at these addresses, which are in no live allocation, as private ones."""
+    return not any(map(cpu.holds, addresses)) and not c_name()
+
+
 def require_init(routine: str) -> None:
     """Errors: NotInitializedError before init and after the last finalize."""
     if not job.inits:

@@ -225,6 +225,13 @@ def test_memory_that_no_call_may_use_is_refused(me, npes):
         if isinstance(target, np.ndarray) and here().type != "cpu":
             continue
         refused(error, rf"^sum_reduce: PE {me}: \w+: got {text}", partial(shmem.sum_reduce, target, source))
+    forbidden = {"its memory was freed": freed}
+    if npes > 1 and on_one_node():
+        forbidden["another PE's memory"] = shmem.ptr(source, (me + 1) % npes)
+    for text, given in forbidden.items():
+        for pair in ((given, source), (source, given), (private, given)):
+            few = partial(shmem.sum_reduce, *pair, 4)
+            refused(shmem.NotSymmetricError, rf"^sum_reduce: PE {me}: \w+: got .*{text}", few)
     for name in ("fcollect", "alltoall", "reduce"):
         text = rf"^{name}_on_stream: PE {me}: target: got a float32 array of shape .* private memory"
         refused(shmem.NotSymmetricError, text, partial(getattr(shmem, f"{name}_on_stream"), private, source))

@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pyshmem.runtime import _native, areas, differing_calls
+from pyshmem.runtime.arguments import may_be_private
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.differing_calls import BARRIER, Call, share_word
 from pyshmem.runtime.errors import listed
@@ -94,7 +95,17 @@ class Meeting:
         """
         try:
             left: int = _native.quick(
-                self.wires, job.timeout, job.spins, call, detail, views, native_heap, target, source, size
+                self.wires,
+                job.timeout,
+                job.spins,
+                call,
+                detail,
+                views,
+                native_heap,
+                target,
+                source,
+                size,
+                may_be_private,
             )
         except TimeoutError:
             self.refuse_timeout(routine)
