@@ -231,23 +231,47 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
 def follow(child: int, launcher: int) -> float:
     """Forward signals until the child has ended; return the time until which an end is excused because of a signal."""
     excused = terminated = 0.0
+    signals = arrivals((*FORWARDED, signal.SIGCHLD))
     while True:
         # The time-out is for the check of the launcher. PDEATHSIG cannot replace it: it fires when the starting thread ends,
         # and Open MPI starts more than 32 processes from threads that end after the start.
-        received = signal.sigtimedwait((*FORWARDED, signal.SIGCHLD), 1.0)
+        number, sender = arrival(signals, 1.0)
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return excused
-        if received and received.si_signo in FORWARDED:
-            if received.si_signo in ENDING:
+        if number in FORWARDED:
+            if number in ENDING:
                 excused = time.monotonic() + EXCUSED
-            again = received.si_signo == signal.SIGTERM and time.monotonic() < terminated
-            if received.si_signo == signal.SIGTERM:
+            again = number == signal.SIGTERM and time.monotonic() < terminated
+            if number == signal.SIGTERM:
                 terminated = time.monotonic() + AGAIN
-            if not again and name_of(received.si_pid) != "slurmstepd":  # which signals all processes of a step
-                os.killpg(child, received.si_signo)
+            if not again and name_of(sender) != "slurmstepd":  # which signals all processes of a step
+                os.killpg(child, number)
         elif os.getppid() != launcher:
             excused = time.monotonic() + EXCUSED
             os.killpg(child, signal.SIGKILL)
+
+
+def arrivals(numbers: tuple[signal.Signals, ...]) -> int:
+    """Return a descriptor of which arrival reads these signals, which are blocked.
+
+    Python's sigtimedwait will not do: in a process that is stopped until the time has passed, as batch systems do to suspend
+    a job, it returns a signal that nobody has sent (seen with Python 3.11).
+    """
+    libc, mask = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(128)
+    libc.sigemptyset(mask)
+    for number in numbers:
+        libc.sigaddset(mask, int(number))
+    file: int = libc.signalfd(-1, mask, os.O_CLOEXEC)
+    if file < 0:
+        raise OSError(ctypes.get_errno(), "signalfd")
+    return file
+
+
+def arrival(signals: int, seconds: float) -> tuple[int, int]:
+    """Return the next signal and the process that has sent it; zeros if none has come in this time."""
+    ready, _, _ = select.select([signals], [], [], seconds)
+    record = os.read(signals, 128) if ready else b""  # a signalfd_siginfo
+    return int.from_bytes(record[:4], sys.byteorder), int.from_bytes(record[12:16], sys.byteorder)
 
 
 def name_of(process: int) -> str:

@@ -14,6 +14,7 @@ import stat
 import subprocess
 import sys
 import termios
+import time
 
 from contextlib import suppress
 
@@ -273,6 +274,32 @@ def late(path, text):
 pe.write = late
 sys.exit(pe.main(sys.argv[1:]))
 """
+
+
+STOPPED = """
+import os, signal, sys
+sys.path.append(sys.argv[1])
+import pe
+numbers = (signal.SIGUSR1, signal.SIGUSR2)
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+signals = pe.arrivals(numbers)
+print("begins", flush=True)
+print(pe.arrival(signals, 1.0), flush=True)
+print(pe.arrival(signals, 60.0) == (signal.SIGUSR2, os.getppid()))
+"""
+
+
+def test_a_pe_that_is_stopped_and_goes_on_gets_no_signal_but_those_that_are_sent():
+    """Stopped for longer than the process before it waits for signals at a time."""
+    words = [sys.executable, "-I", "-S", "-c", STOPPED, os.path.dirname(run.pe.__file__)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "begins\n"
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(1.2)
+        process.send_signal(signal.SIGCONT)
+        assert process.stdout.readline() == "(0, 0)\n"
+        process.send_signal(signal.SIGUSR2)
+        assert process.communicate(timeout=SECONDS)[0] == "True\n"
 
 
 def test_pyshmemrun_can_forward_signals_to_a_pe_as_soon_as_its_program_runs(tmp_path):
