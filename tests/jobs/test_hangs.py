@@ -184,7 +184,6 @@ def test_pe_0_says_once_in_each_long_wait_where_it_waits_and_for_whom(debug, tmp
     ), err
 
 
-@pytest.mark.timeout(300)
 def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):
     """The first time after which PE 2 has come: a machine may be slow."""
     program = HEAD + "job.timeout = float(sys.argv[1])\nif me == 1:\n    time.sleep(300)\nshmem.barrier_all()\n"
@@ -338,7 +337,6 @@ ASKED = {"PYSHMEM_DUMP": "SIGUSR1"}  # which pyshmemrun forwards
 AT_ITS_END = HEAD + "if me != 1:\n    shmem.barrier_all()\n"
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("debug", ["0", "1"])
 def test_a_time_out_says_which_program_has_ended(tmp_path, debug):
     """Such a PE waits in MPI's finalisation. The first time after which PE 1 is there: a machine may be slow."""
@@ -353,7 +351,6 @@ def test_a_time_out_says_which_program_has_ended(tmp_path, debug):
         pytest.fail(err)
 
 
-@pytest.mark.timeout(300)
 def test_dump_after_does_not_kill_a_pe_at_the_end_of_its_program(start, program):
     """The first time after which PE 1 is there: a machine may be slow."""
     prog = program(HEAD + "if me == 0:\n    wait_for('enough')\n    print('unharmed')\n")
@@ -457,7 +454,6 @@ shmem.barrier_all()
 """
 
 
-@pytest.mark.timeout(300)
 def test_a_time_out_of_the_job_says_where_its_pes_are(start, program):
     """The first time after which they are there: a machine may be slow."""
     wanted = ("PE 0 is in barrier_all at ", "no call yet from PE 1 of TEAM_WORLD", "PE 1 is in wait_until at ")

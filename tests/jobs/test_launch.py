@@ -104,7 +104,6 @@ def test_status_is_0_and_nothing_is_said_where_all_pes_end_well(start, launcher,
     assert job.left() == NOTHING
 
 
-@pytest.mark.timeout(300)
 def test_timeout_ends_the_job_and_names_the_pes_that_still_ran(start, launcher, program):
     """The first time after which PE 1 has ended and the others have started: a machine may be slow."""
     prog = program("if me != 1:\n    spin()\n")

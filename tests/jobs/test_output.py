@@ -64,7 +64,6 @@ print("last words", end="")
     assert re.match("PE 0: (killed by signal 11|exited with status 3|ZeroDivisionError)", job.errors.splitlines()[-1])
 
 
-@pytest.mark.timeout(300)
 def test_output_before_a_time_out_is_not_lost(start, launcher, program):
     """The first time after which both have printed: a machine may be slow."""
     prog = program("print('a line\\nthe beginning of one', end=''); spin()")

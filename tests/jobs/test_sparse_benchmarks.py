@@ -87,7 +87,6 @@ def test_features_of_no_rows_are_zeros():
     assert features(irregular.csr(empty)) == (0, 5, 0, 0, 0, 0, 0)
 
 
-@pytest.mark.timeout(300)
 def test_the_report_has_every_schedule_and_family_and_calls_its_times_no_figures(tmp_path):
     command = [sys.executable, "-m", "benchmarks.irregular", "--json", str(tmp_path / "found.json")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=280)

@@ -83,7 +83,6 @@ def test_a_block_loads_as_many_inputs_as_it_has_columns(pattern, side):
     assert work.bound(roofs._replace(launch=2, wait=5)) == 1 + 2 + 3 * 5, "its row, its columns, its inputs"
 
 
-@pytest.mark.timeout(300)
 def test_the_report_has_every_pattern_and_calls_its_times_no_figures(tmp_path):
     files = "--json", str(tmp_path / "found.json"), "--picture", str(tmp_path / "a.png")
     command = [sys.executable, "-m", "benchmarks.sparsity", "--epochs", "1", "--batch", "8", *files]

@@ -5,13 +5,11 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 from jobs import warm
 
 PROGRAM = pathlib.Path(__file__).with_name("tile_teams.py")
 
 
-@pytest.mark.timeout(300)
 def test_tile_collectives_of_5_6_and_7_pes_give_what_numpy_does(tmp_path):
     launcher = pathlib.Path(sys.executable).with_name("pyshmemrun")
     environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "16m", "PYSHMEM_WAIT_TIMEOUT": "60"}
