@@ -51,7 +51,10 @@ def start(*arguments, environment=None, launcher=None, cwd=ROOT):
     variables = {key: value for key, value in os.environ.items() if not key.startswith(foreign)}
     variables |= {"PYSHMEM_QUIET": "1", "PYTHONPATH": str(ROOT), **(environment or {})}
     command = [*map(str, (*(launcher or (warm_environment(), "-m")), *arguments))]
-    return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS)
+    try:
+        return subprocess.run(command, cwd=cwd, env=variables, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired as expired:
+        pytest.fail(f"not over after {SECONDS} s: {command}\n{expired.stdout}\n{expired.stderr}")
 
 
 @pytest.mark.parametrize("suite", SUITES.values(), ids=SUITES)
