@@ -50,9 +50,8 @@ class Replayed:
 
     def __init__(self, step: Callable[..., Any]) -> None:
         self._step = step
-        self._graphs: dict[
-            int, OrderedDict[tuple[int, ...], _Calls]
-        ] = {}  # by the address of the ring, and of the arrays
+        # by the address of the ring of events, and by those of the arrays
+        self._graphs: dict[int, OrderedDict[tuple[int, ...], _Calls]] = {}
         self._heap = default()
         self._enqueues = not self._heap.streams or not keeps_edges(self._heap.driver)
         self.rebind()
