@@ -1,5 +1,7 @@
 """What the tests share: values that name their sender and turn, and the element types of the specification."""
 
+import ctypes
+import mmap
 import socket
 
 import numpy as np
@@ -117,6 +119,17 @@ def guarded(count, dtype, behind=1):
     octets(local).fill_(1 if dtype is torch.bool else GUARD)
     whole = shmem.array(local)
     return whole[:count], whole
+
+
+def at_the_end_of_memory(array):
+    """A copy of a private array in CPU memory. What lies behind it can be neither read nor written: the process ends."""
+    nbytes = array.numel() * array.element_size()
+    room = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+    memory = mmap.mmap(-1, room + mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    assert not ctypes.CDLL(None).mprotect(ctypes.c_void_p(address + room), mmap.PAGESIZE, 0)
+    copy = torch.frombuffer(memory, dtype=torch.uint8)[room - nbytes : room]
+    return copy.view(array.dtype).view(array.shape).copy_(array)
 
 
 def foreign(array):

@@ -14,7 +14,7 @@ from pyshmem.ops.gemm import copy_engine, selection
 from pyshmem.ops.gemm.graphs import ENQUEUED
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
-from support import here, refuses, work
+from support import at_the_end_of_memory, here, refuses, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -29,6 +29,16 @@ CASES = [
 
 
 GPU = torch.cuda.is_available()
+
+
+@pytest.mark.skipif(GPU, reason="GPU memory has no end of its own behind an array")
+@pytest.mark.parametrize("operator, split, schedule", CASES)
+@pytest.mark.parametrize("rows", [1, 5])
+def test_no_schedule_reads_memory_behind_its_operands(operator, split, schedule, rows):
+    """With one row, the tiles of all PEs but the first begin behind a matrix of which each PE has a part of the rows."""
+    case = Case(operator, split, sizes=(rows, 7, 6))
+    case.a, case.b = at_the_end_of_memory(case.a), at_the_end_of_memory(case.b)
+    case.check(case.call(schedule=schedule))
 
 
 @pytest.mark.parametrize("operator, split, schedule", CASES)

@@ -175,6 +175,7 @@ def block(
         # elsewhere neighbours in memory would be of one address
         repeated: tl.constexpr = CLAMPED and ALONG and not WHOLE
         if repeated:
+            row = tl.minimum(row, tl.maximum(rows - 1, 0))  # a tile may begin behind the matrix
             r = tl.minimum(r, tl.maximum(rows - 1 - row, 0))
         if ALONG:
             places = matrix + tl.cast(row, tl.int64) * pitch + k + r * pitch + c
