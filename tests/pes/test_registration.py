@@ -168,7 +168,8 @@ def test_a_thousand_registrations_in_another_order_with_allocations_between_leav
         shmem.free(each)
     assert registration._windows[DEVICE].places.live() == []
     after = _held()
-    assert after["descriptors"] == before["descriptors"] and after["maps"] <= before["maps"] + 2
+    assert after["descriptors"] == before["descriptors"]
+    assert after["maps"] <= before["maps"] + 20  # those of malloc; what is left of registrations would be 1000
     assert after["kB"] < before["kB"] + 4096
 
 
