@@ -231,11 +231,11 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
 def follow(child: int, launcher: int) -> float:
     """Forward signals until the child has ended; return the time until which an end is excused because of a signal."""
     excused = terminated = 0.0
-    signals = arrivals((*FORWARDED, signal.SIGCHLD))
+    signals = open_signals((*FORWARDED, signal.SIGCHLD))
     while True:
         # The time-out is for the check of the launcher. PDEATHSIG cannot replace it: it fires when the starting thread ends,
         # and Open MPI starts more than 32 processes from threads that end after the start.
-        number, sender = arrival(signals, 1.0)
+        number, sender = next_signal(signals, 1.0)
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return excused
         if number in FORWARDED:
@@ -251,11 +251,11 @@ def follow(child: int, launcher: int) -> float:
             os.killpg(child, signal.SIGKILL)
 
 
-def arrivals(numbers: tuple[signal.Signals, ...]) -> int:
-    """Return a descriptor of which arrival reads these signals, which are blocked.
+def open_signals(numbers: tuple[signal.Signals, ...]) -> int:
+    """Return a file descriptor from which next_signal reads these signals. The caller has blocked them.
 
-    Python's sigtimedwait will not do: in a process that is stopped until the time has passed, as batch systems do to suspend
-    a job, it returns a signal that nobody has sent (seen with Python 3.11).
+    Python's sigtimedwait will not do. If the process is stopped until the time has passed, as when a batch system suspends a
+    job, it returns a signal that nobody has sent (seen with Python 3.11).
     """
     libc, mask = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(128)
     libc.sigemptyset(mask)
@@ -267,8 +267,8 @@ def arrivals(numbers: tuple[signal.Signals, ...]) -> int:
     return file
 
 
-def arrival(signals: int, seconds: float) -> tuple[int, int]:
-    """Return the next signal and the process that has sent it; zeros if none has come in this time."""
+def next_signal(signals: int, seconds: float) -> tuple[int, int]:
+    """Wait for a signal. Return its number and the process that has sent it; zeros if none has come in this time."""
     ready, _, _ = select.select([signals], [], [], seconds)
     record = os.read(signals, 128) if ready else b""  # a signalfd_siginfo
     return int.from_bytes(record[:4], sys.byteorder), int.from_bytes(record[12:16], sys.byteorder)

@@ -15,7 +15,6 @@ from standin import HEAD
 CALLS = ("put", "get", "signal", "atomic", "kernel", "all-reduce", "GEMM", "fused GEMM")
 
 
-@pytest.mark.timeout(300)
 def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp_path):
     """In a folder with another package pyshmem, such as a checkout that is not built."""
     (tmp_path / "pyshmem").mkdir()
