@@ -121,9 +121,9 @@ class Prepared:
         self.compiled = form.compiled  # what Triton has made of it; None: it is interpreted
 
     def rebind(self) -> None:
-        """Take device contexts with the ring that has been opened, before anything is recorded; or again those without it.
+        """Use the kernel that records events if the ring is open, and else the one that does not.
 
-        What a timeline alone has called is not compiled again before its next call.
+        The first is compiled here, before anything is recorded; the second, if there is none yet, by the next call.
         """
         found = self._forms.get(ring.address)
         if found or ring.is_open:
@@ -159,7 +159,7 @@ def _counts(grid: Any, compiled: Any) -> tuple[int, ...]:
 
 
 def _of_now(argument: Any) -> Any:
-    """Return a device context with the ring of events that is open, or with none; anything else as it is."""
+    """Return a device context with the ring of events if that is open, and else with none; any other argument as it is."""
     return argument.recording(ring.address, ring.room) if hasattr(argument, "recording") else argument
 
 

@@ -11,7 +11,7 @@ _MOST = 4096
 
 
 class _Known(dict[tuple[Any, ...], Any]):
-    """Plans, which are bound to device contexts: they are made again when others hold."""
+    """Plans by the description of a call. They are bound to device contexts, so they are made again when those change."""
 
     __hash__ = object.__hash__  # type: ignore[assignment]
     rebind = dict.clear

@@ -1,7 +1,7 @@
 """The ring in GPU memory into which compiled kernels write the events of a timeline: see pyshmem.device.arch.gpu.events.
 
-pyshmem.timelines opens, reads and closes it. Device contexts that are made in between have its address, and what holds
-others for later launches takes such ones as it is opened, and gives them up as it is closed.
+pyshmem.timelines opens, reads and closes it. A device context that is made while the ring is open has its address. An object
+that keeps device contexts for later launches is one of ``holders``: it replaces them when the ring opens and when it closes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class EventRing:
     def __init__(self) -> None:
         self.memory: torch.Tensor | None = None
         self.is_open = False
-        self.holders: WeakSet[Any] = WeakSet()  # of device contexts; their rebind() takes those of now
+        self.holders: WeakSet[Any] = WeakSet()  # their rebind() replaces the device contexts that they keep
 
     def open(self, room: int, device: str) -> None:
         """Record from now on, at most ``room`` events; as many as before if there has been a ring."""

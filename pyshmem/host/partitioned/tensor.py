@@ -72,7 +72,7 @@ class PartitionedTensor:
         return describe_partition(self, self._shard)
 
     def rebind(self) -> None:
-        """Let kernels take a partition with the device context of now."""
+        """Describe the partition again when kernels next take it: the device context has changed."""
         self.__dict__.pop("partition", None)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
