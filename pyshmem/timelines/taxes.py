@@ -98,7 +98,7 @@ def _notes(metadata: dict[str, Any]) -> Iterator[str]:
     if metadata["missing_pes"]:
         yield f"PEs without events: {metadata['missing_pes']}"
     if error := max((each or 0 for each in metadata["clock_error_us"].values()), default=0):
-        yield f"times of different hosts are compared with an error of up to {error:.1f} us"
+        yield f"times of GPUs and of other hosts have an error of up to {error:.1f} us"
 
 
 def _none() -> dict[str, float]:
