@@ -22,7 +22,7 @@ STEP = 128  # rows
 MANY = 6  # waves, from which on chunks have two, but for the last two chunks
 PARTS = 4  # chunks of a PE's rows at most, where parts are added up
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
-AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
+AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of the other PE's
 
 
 def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -41,6 +41,16 @@ def waves_in(rows: int, columns: int) -> int:
     return max(-(-(rows - STEP) // wave_of(columns)), 1)
 
 
+def wasted(rows: int, columns: int, pieces: int) -> float:
+    """Return how many times as many waves a product takes in ``pieces`` of as many rows as in one."""
+    across = -(-columns // WIDE)
+
+    def waves(high: int) -> int:
+        return -(-(-(-high // TALL) * across) // TILES)
+
+    return pieces * waves(-(-rows // pieces)) / max(waves(rows), 1)
+
+
 def cut(first: int, last: int, columns: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
     """Cut rows into chunks of so many waves each; the last one has the rows that are left."""
     cuts = [first, *(first + wave_of(columns) * end for end in itertools.accumulate(waves[:-1])), last]
@@ -54,9 +64,12 @@ def gathered_chunks(first: int, last: int, columns: int) -> list[tuple[int, int]
     return cut(first, last, columns, (*twos, *odd, 1, 1) if count >= MANY else (1,) * count)
 
 
-def parts_of(first: int, last: int, columns: int, most: int) -> list[tuple[int, int]]:
-    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one."""
-    if most < 4 * STEP:
+def parts_of(first: int, last: int, columns: int, most: int, n_pes: int) -> list[tuple[int, int]]:
+    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one.
+
+    Of several peers, the rows of each are a chunk: the copies of all but the last one's are behind the products of others.
+    """
+    if most < 4 * STEP or n_pes > 2:
         return [(first, last)]
     waves = waves_in(most, columns)
     some = -(-waves // PARTS)
@@ -145,8 +158,8 @@ class MultiplyGathered:
 
 
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
-    """The rows of ``pe`` in chunks, as many on every PE."""
-    count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
+    """The rows of ``pe`` in chunks, as many on every PE. Of several peers, the rows of each are one."""
+    count = 2 if problem.n_pes == 2 and problem.M >= 8 * STEP and AHEAD * problem.n_pes > problem.N else 1
     return equal_parts(*rows_of(problem, pe), count)
 
 
@@ -158,7 +171,7 @@ class ReduceScatter:
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, own) for pe in range(n)}
+        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, own, n) for pe in range(n)}
         self.own = blocks[problem.me]
         count = len(self.own)
         room = Chunks.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
