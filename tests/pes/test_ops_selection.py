@@ -96,17 +96,6 @@ def test_auto_takes_our_kernels_only_where_they_are_not_slower(
     assert problem.options.schedule == schedule and reason in why
 
 
-@pytest.mark.parametrize(("columns", "dtype", "wasted"), [(3584, BF16, True), (8192, BF16, False), (3584, FP8, False)])
-def test_auto_takes_our_kernel_where_products_of_the_rows_of_several_pes_waste_waves(
-    columns, dtype, wasted, npes, h200
-):
-    """8192 rows have 7 waves of 3584 columns and 16 of 8192; in three parts these are 9 and 18, in four 8 and 16."""
-    a, b = torch.empty(8192, 8192, dtype=dtype, device=here()), torch.empty(8192, columns, dtype=dtype, device=here())
-    problem, why = chosen("gemm_reduce_scatter", "rows", a, b)
-    ours = npes > 2 and dtype is BF16 and (wasted or npes == 3)
-    assert (problem.options.schedule == "fused") == ours == ("idle" in why)
-
-
 def test_auto_chooses_alike_on_all_pes_though_one_has_other_addresses(h200, me, npes):
     a, b = torch.empty(4096, 512, dtype=BF16, device=here()), torch.empty(512 * 4096 + 1, dtype=BF16, device=here())
     last = npes > 1 and me == npes - 1

@@ -41,16 +41,6 @@ def waves_in(rows: int, columns: int) -> int:
     return max(-(-(rows - STEP) // wave_of(columns)), 1)
 
 
-def wasted(rows: int, columns: int, pieces: int) -> float:
-    """Return how many times as many waves a product takes in ``pieces`` of as many rows as in one."""
-    across = -(-columns // WIDE)
-
-    def waves(high: int) -> int:
-        return -(-(-(-high // TALL) * across) // TILES)
-
-    return pieces * waves(-(-rows // pieces)) / max(waves(rows), 1)
-
-
 def cut(first: int, last: int, columns: int, waves: tuple[int, ...]) -> list[tuple[int, int]]:
     """Cut rows into chunks of so many waves each; the last one has the rows that are left."""
     cuts = [first, *(first + wave_of(columns) * end for end in itertools.accumulate(waves[:-1])), last]

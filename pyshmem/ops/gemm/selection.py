@@ -8,7 +8,6 @@ import torch
 
 from pyshmem.ops.gemm import few_rows
 from pyshmem.ops.gemm.configurations import configuration
-from pyshmem.ops.gemm.copy_engine import wasted
 from pyshmem.ops.gemm.library import lacks, lacks_kind
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.problem import Problem
@@ -37,7 +36,6 @@ LEAST_TILES = 1.5  # of a program, for the fused kernels
 UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
 OLDEST_FOR_AMD = (3, 7)
 LEAST_K = 10000  # of products of 8-bit floats, for each peer: measured on two H100s, results of 2 bytes
-MOST_WASTED = 1.1  # see _wasteful. On four H200s copies are faster at 1.0, our kernel at 1.14
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
 # of AMD GPUs, of bfloat16: floating-point operations and bytes to one peer a second, and peers at this rate at once. None is
 # measured here: 0.6 of the data sheets' operations, and 0.78 of the links' rates, which other libraries reach (docs/amd.md)
@@ -138,8 +136,6 @@ def _best(problem: Problem) -> tuple[str, str]:
         return "fused", "only kernels store columns without another pass"
     if problem.operator == "gemm_all_gather" and problem.flops < _least(problem) and not slow:
         return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
-    if _wasteful(problem) and not slow:
-        return "fused", "products of the rows of each PE leave much of the GPU idle in their last waves"
     return able[0], "the fastest of the table for large products on this architecture"
 
 
@@ -149,12 +145,6 @@ def _least(problem: Problem) -> float:
         return FLOPS_PER_BYTE * problem.bytes_sent
     flops, link, links = RATES[machine().arch]
     return 1.3 * flops * problem.bytes_sent / (link * min(problem.n_pes - 1, links))
-
-
-def _wasteful(problem: Problem) -> bool:
-    """Return whether the rows of one PE after the other take many more waves than one product of all rows does."""
-    of_parts = problem.operator == "gemm_reduce_scatter" and problem.n_pes > 2 and problem.scaling == NONE
-    return of_parts and machine().arch == "nvidia" and wasted(problem.M, problem.N, problem.n_pes) > MOST_WASTED
 
 
 def _slow(problem: Problem) -> str:
