@@ -18,7 +18,7 @@ from pyshmem import ops
 from pyshmem.ops.training.schedules import SCHEDULES
 
 OURS, ALONE = "pyshmem", "torch alone"
-RESERVE = 1 << 20  # bytes, for the flags of transfers
+RESERVE = 3 << 27  # bytes, for two slots and the flags of every row's transfers
 ERROR = 1e-2  # of the norm, in bfloat16
 LEAST = 1e-6  # seconds: what is exposed may be less than the noise
 
@@ -88,7 +88,7 @@ class Training(Together):
         got, peer = torch.zeros_like(mine), 1 - self.me
         team = shmem.TEAM_WORLD.split_strided(0, 1, 2) if self.n > 2 else shmem.TEAM_WORLD
         if self.n > 2 and not ops.reserve_bytes():
-            ops.reserve(RESERVE)
+            ops.reserve(self.accelerator.cut(RESERVE, 1 << 20))
 
         def ours() -> None:
             calls = [lambda: ops.send_activations(mine, pe=peer, team=team)]
