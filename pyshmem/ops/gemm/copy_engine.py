@@ -153,6 +153,12 @@ def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
     return equal_parts(*rows_of(problem, pe), count)
 
 
+def adds_to_slots(problem: Problem) -> bool:
+    """Whether the library's product adds this PE's part to that of its peer, for gemm_reduce_scatter."""
+    plain = problem.options.epilogue is None and problem.scaling == NONE
+    return plain and problem.n_pes == 2 and problem.k >= DEEP
+
+
 class ReduceScatter:
     """Each PE multiplies the rows of the others, then its own, in chunks; the copy engine brings each chunk to its owner.
 
@@ -173,7 +179,7 @@ class ReduceScatter:
         self.first, _ = rows_of(problem, problem.me)
         rows = [(i, j) for each in self.sent for _, i, j in each] + self.own
         self.multiply = {(i, j): multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in rows}
-        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
+        self.adds = adds_to_slots(problem)
         self.sums = [
             Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -30,6 +31,7 @@ from pyshmem.ops.gemm.problem import (
     require_matrix,
     require_out,
 )
+from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, choose, require_known, steps_of
 from pyshmem.ops.machine import device
@@ -46,6 +48,7 @@ class Plan:
     """An operator with its schedule, memory and kernels: ``plan(a, b, out=None, scale_a=None, scale_b=None, reuse=False)``.
 
     schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
+    bytes_reread: those that a kernel of a call leaves in this PE's memory for a later one of the same call.
     A plan serves operands of the shapes and types that it was made for; another layout compiles its kernels again, on this
     PE alone. It is valid until close, the team's destroy or the last finalize.
     """
@@ -57,7 +60,7 @@ class Plan:
         """problem: with the schedule and the order that were chosen."""
         self.problem, self.why = problem, why
         self.schedule, self.order = problem.options.schedule, problem.options.order
-        self.flops, self.bytes_sent = problem.flops, problem.bytes_sent
+        self.flops, self.bytes_sent, self.bytes_reread = problem.flops, problem.bytes_sent, bytes_reread(problem)
         self.team, self.generation = problem.team, job.generation
         self._shapes = plans.shared(a, b)
         self._steps: dict[Any, Any] = {}  # by the layouts of a and of b.T, kept while the plan lives: graphs hold them
@@ -65,6 +68,8 @@ class Plan:
         self.steps(a, b)
         self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=device())
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
+        self._result_bytes = math.prod(problem.result) * problem.dtype.itemsize
+        self.title = f"{problem.operator} by {self.schedule}"  # in timelines
         self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else None)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
@@ -134,6 +139,10 @@ class Plan:
             out = self._results.take() if reuse or copied else self._new()
         steps(a, b, out, *scales)
         return out.clone() if copied else out
+
+    def rereads(self, steps: Any, a: Any, b: Any, out: Any, scales: Scales, reuse: bool) -> int:
+        """For timelines, of a call of perform: bytes_reread, and those of a result that is copied."""
+        return self.bytes_reread + (self._result_bytes if out is None and self._copied and not reuse else 0)
 
     def _differentiable(
         self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool
