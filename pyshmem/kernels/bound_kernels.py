@@ -13,7 +13,7 @@ import torch
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import launch_prepared
 from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, like, refuse_launch, words_of
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, like, on_grid, refuse_launch, words_of
 from pyshmem.runtime.heap import heaps
 
 # what finds the variants of a kernel, without the compiler if one like it has been found before
@@ -74,11 +74,12 @@ class _Form(NamedTuple):
 class Prepared:
     """``kernel`` on a grid, bound to all arguments but its operands, which follow ``fixed``; constants follow them.
 
+    Operands are what differs from call to call: arrays, and numbers for which no kernel of its own is compiled.
     Any argument may be a NamedTuple. Operands that are one are one parameter of the kernel, and a call takes its fields.
     Device contexts among ``fixed`` record events while a timeline does, whenever they were made.
     """
 
-    __slots__ = ("__weakref__", "_form", "_forms", "bound", "compiled", "kinds", "plainly")
+    __slots__ = ("__weakref__", "_bundle", "_form", "_forms", "bound", "compiled", "kinds", "plainly")
 
     def __init__(
         self, kernel: Any, grid: Any, fixed: tuple[Any, ...], operands: Sequence[Any],
@@ -97,17 +98,22 @@ class Prepared:
             own = tuple([_of_now(each) for each in fixed])
             if interpreter.active():
                 counts = _counts(grid, None)
-                return _Form(lambda stream, *given: kernel[counts](*own, *_bundled(bundle, given), *constants.values()))
+                return _Form(
+                    lambda stream, own_grid, *given: kernel[own_grid or counts](
+                        *own, *_bundled(bundle, given), *constants.values()
+                    )
+                )
             loaded = _kept(kernel).find(*own, *arguments, *constants.values(), **options)
             counts = _counts(grid, loaded.compiled)
-            plainly = lambda stream, *given: loaded(  # noqa: E731
-                counts, stream, (*own, *_bundled(bundle, given), *constants.values())
+            plainly = lambda stream, own_grid, *given: loaded(  # noqa: E731
+                own_grid or counts, stream, (*own, *_bundled(bundle, given), *constants.values())
             )
             if loaded.plan is None:
                 return _Form(plainly, compiled=loaded.compiled)
             kinds = loaded.plan[len(own) : len(own) + len(arguments)]
             return _Form(plainly, bind(loaded, counts, own, early=early), kinds, loaded.compiled)
 
+        self._bundle = bundle
         self._forms: dict[int, _Form] = {}  # by the address of the ring of events
         self._use(form(arguments))
         if any(hasattr(each, "recording") for each in fixed):
@@ -131,26 +137,49 @@ class Prepared:
         else:
             self.bound, self.plainly = None, self._rebound
 
-    def _rebound(self, stream: int | None, *given: Any) -> None:
+    def _rebound(self, stream: int | None, grid: tuple[int, ...] | None, *given: Any) -> None:
         self._use(self._form())
-        if stream is None:
-            self(*given)
-        else:
+        if stream is not None:
             enqueue("ops", [self], stream, *given)
+        else:
+            words = words_of(_bundled(self._bundle, given), self.kinds) if self.bound else ()
+            self.at(words, given, grid)
 
-    def __call__(self, *arrays: torch.Tensor) -> None:
-        """Enqueue the kernel with these tensors on torch's current stream. Errors: LaunchError."""
-        self.at([array.data_ptr() for array in arrays], arrays)
+    def __call__(self, *given: Any, grid: tuple[int, ...] | None = None) -> None:
+        """Enqueue the kernel with these tensors and ints on torch's current stream.
 
-    def at(self, addresses: Sequence[int], arrays: tuple[torch.Tensor, ...]) -> None:
-        """Do what a call does. addresses: those of the arrays."""
+        grid: of three numbers, which together are not more than those that the kernel was made for.
+        Errors: LaunchError.
+        """
+        self.at([each if type(each) is int else each.data_ptr() for each in given], given, grid)
+
+    def at(self, words: Sequence[int], given: tuple[Any, ...], grid: tuple[int, ...] | None = None) -> None:
+        """Do what a call does. words: the addresses of the tensors, and the words of the numbers."""
         bound = self.bound
         if bound is None:
-            self.plainly(None, *arrays)
+            self.plainly(None, grid, *given)
             return
-        code = launch_prepared(bound.prepared, heaps["cuda"].near.use_stream(), *addresses, *bound.last)
+        prepared = bound.prepared if grid is None else on_grid(bound.prepared, grid)
+        code = launch_prepared(prepared, heaps["cuda"].near.use_stream(), *words, *bound.last)
         if code:
             require_launched("ops", code)
+
+    def words_of(self, *numbers: Any) -> list[int]:
+        """Return the words of the first operands, which are numbers or tuples of them; none if there is no driver."""
+        return words_of(numbers, self.kinds[: len(numbers)]) if self.kinds else []
+
+
+class Numbered:
+    """A Prepared with the first of its operands, which are numbers or tuples of them."""
+
+    __slots__ = ("_kernel", "_numbers", "_words")
+
+    def __init__(self, kernel: Prepared, *numbers: Any) -> None:
+        self._kernel, self._numbers, self._words = kernel, numbers, kernel.words_of(*numbers)
+
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """Enqueue the kernel with these tensors behind the numbers. Errors: LaunchError."""
+        self._kernel.at([*self._words, *[each.data_ptr() for each in arrays]], (*self._numbers, *arrays))
 
 
 def _counts(grid: Any, compiled: Any) -> tuple[int, ...]:
@@ -174,7 +203,7 @@ def enqueue(routine: str, kernels: Sequence[Prepared], stream: int, operands: tu
     for each in kernels:
         bound = each.bound
         if bound is None:
-            each.plainly(stream, operands)
+            each.plainly(stream, None, operands)
             continue
         words = words or words_of(operands, each.kinds[0])
         code = launch_prepared(bound.prepared, stream, *words, *bound.last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -50,6 +50,23 @@ class Aligned:
             if all(places):
                 self._usual = form
         form.at(addresses, arrays)
+
+
+class ByPlaces:
+    """Kernels by whether arrays are at multiples of 16, for which they are compiled: those that a plan chooses from."""
+
+    def __init__(self, prepare: Callable[..., Prepared]) -> None:
+        """prepare: compiles the kernel for arrays like these."""
+        self._prepare = prepare
+        self._made: dict[tuple[bool, ...], Prepared] = {}
+
+    def of(self, *arrays: torch.Tensor) -> Prepared:
+        """Return the kernel for arrays at such places."""
+        places = tuple([each.data_ptr() & 15 == 0 for each in arrays])
+        found = self._made.get(places)
+        if found is None:
+            found = self._made[places] = self._prepare(*arrays)
+        return found
 
 
 def are_aligned(addresses: Sequence[int]) -> bool:

@@ -6,6 +6,8 @@ product. A larger kernel that waits on a side stream begins when the product fre
 
 from __future__ import annotations
 
+from copy import copy
+
 import torch
 import triton
 import triton.language as tl
@@ -95,6 +97,14 @@ class Chunks(Flags):
         self.begin = beginner(team, words)
         fixed, sample = (shmem.device_context(team), words), (flags[0, 0],)
         self._await = {ends: Prepared(await_flag, 1, fixed, sample, {"ENDS": ends}, num_warps=1) for ends in (0, 1)}
+
+    def resized(self, count: int) -> Chunks:
+        """Return the same for calls of ``count`` chunks from each PE, which are not more."""
+        if self._last[1] == count - 1:
+            return self
+        made = copy(self)
+        made._last = self._last[0], count - 1
+        return made
 
     def wait(self, pe: int, chunk: int) -> None:
         """Let the current stream wait for ``chunk`` of ``pe``. A call ends with the last chunk of the last peer."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -60,7 +61,7 @@ class InTurn:
 
 def _close(plan: Plan) -> None:
     if job.generation == plan.generation:
-        getattr(plan, "close", plan.space.close)()
+        getattr(plan, "let_go", plan.space.close)()
 
 
 class Cache(dict[tuple[Any, ...], Any]):
@@ -91,7 +92,11 @@ class Cache(dict[tuple[Any, ...], Any]):
         if len(self) < self.most:
             return
         own = self._by_age(team)
-        while own and (len(own) >= MOST_SHARING or len({id(self[key].space.room) for key in own}) >= self.most):
+        if len(own) >= MOST_SHARING:  # many at once: there are calls with new lengths
+            several = 1 + len(own) - MOST_SHARING + MOST_SHARING // 8
+            self._close(own[:several])
+            del own[:several]
+        while own and len({id(self[key].space.room) for key in own}) >= self.most:
             self._close([own.pop(0)])
 
     def close_oldest(self, team: Team) -> bool:
@@ -117,6 +122,7 @@ class Cache(dict[tuple[Any, ...], Any]):
 
 _uses = itertools.count()
 _plans = Cache(MOST_PLANS, _close)
+_kin: dict[tuple[Any, ...], Any] = {}  # the newest of the plans that serve other lengths, by what these have in common
 _known: dict[tuple[Any, ...], tuple[Plan, Any]] = {}  # a plan and its steps by the arguments of calls that it has taken
 
 
@@ -174,6 +180,8 @@ def drop_ended() -> None:
     """Forget the calls of plans that have ended, and all of them if there are too many."""
     for asked in [asked for asked, (plan, _) in _known.items() if not is_live(plan)]:
         del _known[asked]
+    for common in [common for common, plan in _kin.items() if not is_live(plan)]:
+        del _kin[common]
     if len(_known) >= MOST_KNOWN:
         _known.clear()
 
@@ -198,32 +206,43 @@ def call(
 
 
 def find(
-    routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[str, Any]],
-    argument: str = "x", wants: str = "the same call on all PEs of the team",
+    routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[Any, Any]],
+    argument: str = "x", wants: str = "the same call on all PEs of the team", alike: tuple[Any, ...] = (),
+    again: Callable[[Any], Any] | None = None,
 ) -> Any:  # fmt: skip
     """Return the plan for what is ``asked``. The first call makes it, collectively over the team.
 
     asked: only what all PEs know alike, so that all of them find the plan, or none does.
-    make: checks the arguments of every call, without communication, and returns what all PEs must have in common, and a
-        function that makes the plan.
+    make: checks the arguments of every call, without communication, and returns what all PEs must have in common, or a
+        function that returns it, and a function that makes the plan. That one takes a plan of the same ``alike``, if there
+        is one, of which the PEs need not agree again, and which may have what the new one needs. () stands for none.
+    again: returns, for such a plan, what make does for it, without the checks; None if the arguments must be checked.
     argument, wants: of the error if PEs ask differently.
     Errors: those of ``make`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if they ask differently.
     """
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
-    key = key_of(routine, group, asked)
+    key, common = key_of(routine, group, asked), key_of(routine, group, alike) if alike else None
     try:
-        found = _plans.live(key)
+        found, kin = _plans.live(key), _kin.get(common) if common else None
     except TypeError:
-        found = None  # an argument that cannot be in a key, which make refuses
+        found = kin = None  # an argument that cannot be in a key, which make refuses
     if found is not None:
         make(group)  # this PE's arguments may be wrong alone
         return found
-    maker = _agreed(routine, group, make, argument, wants)
-    _plans.make_room(group)
+    if kin is not None and is_live(kin) and not job.debug:
+        require_no_capture(routine)
+        maker = (again(kin) if again else None) or partial(make(group)[1], kin)
+        if len(_plans) >= MOST_SHARING:
+            _plans.make_room(group)
+    else:
+        maker = _agreed(routine, group, make, argument, wants)
+        _plans.make_room(group)
     _plans.pop(key, None)  # one that its user has closed
     found = _plans[key] = _made(group, maker)
     found.key, found.used = key, next(_uses)
+    if common:
+        _kin[common] = found
     return found
 
 
@@ -243,6 +262,7 @@ def _agreed(routine: str, team: Team, make: Callable[[Team], tuple[str, Any]], a
         require_no_capture(routine)
         require_near(routine, team)
         text, maker = make(team)
+        text = text() if callable(text) else text
     except ShmemError as problem:
         error, text = problem, str(problem)
     require_alike(routine, team, argument, text, wants, error)

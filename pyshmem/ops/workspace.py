@@ -157,6 +157,14 @@ class Workspace:
         self.closed, self.of_all, self._wanted = False, self.room.of_all, wanted
         self._arrays: dict[str, torch.Tensor] = {}
 
+    def lent(self, wanted: Wanted) -> Workspace:
+        """Return arrays in the same memory, which they keep, with other shapes for ``wanted``; they are not larger."""
+        found = object.__new__(Workspace)
+        found.room, found.closed, found.of_all = self.room, False, self.of_all
+        found._wanted, found._arrays = self._wanted | wanted, {}
+        found.room.holders += 1
+        return found
+
     def __getitem__(self, name: str) -> torch.Tensor:
         found = self._arrays.get(name)
         if found is None:

@@ -7,7 +7,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem import ops
-from pyshmem.ops import plans
+from pyshmem.ops import plans, workspace
 from pyshmem.ops.gemm.selection import ABLE
 from support import here, refuses
 
@@ -201,6 +201,69 @@ def test_calls_that_differ_in_rows_share_memory_and_are_right_in_any_order(opera
         assert torch.equal(found, wanted), f"turn {turn}"
     rooms = {id(plan.space.room) for plan in plans._plans.values()}
     assert len(rooms) == len(set(LENGTHS)) if (operator, schedule) in OWN else len(rooms) <= 3
+
+
+@pytest.mark.parametrize("operator, schedule", SCHEDULES)
+def test_a_length_between_those_of_its_power_of_two_is_asked_of_no_other_pe(operator, schedule, monkeypatch, npes):
+    """The first plan has its own memory, that for more rows has it for all of its power of two."""
+    if (operator, schedule) in OWN:
+        pytest.skip("each of its plans has memory of its own")
+    b = torch.ones(6, 4, device=here())
+
+    def call(rows):
+        found = getattr(ops, operator)(torch.ones(rows, 6, device=here()), b, schedule=schedule)
+        assert (found == (6 if operator in ("gemm_all_gather", "all_gather_gemm") else 6 * npes)).all(), rows
+
+    for rows in (10, 16):
+        call(rows)
+    monkeypatch.setattr(plans, "require_alike", None)
+    monkeypatch.setattr(workspace, "Room", None)
+    for rows in (9, 13, 12, 15, 13):
+        call(rows)
+    assert len(plans._plans) == 6
+
+
+@pytest.mark.parametrize("schedule", ["bulk_synchronous", "copy_engine", "fused"])
+def test_a_new_length_finds_kernels_for_the_layout_of_each_pe(schedule, me, npes):
+    """Rows with gaps and columns on PE 1 alone: what PEs write for each other lies where both expect it."""
+    b = torch.ones(6, 4, device=here())
+    for turn, rows in enumerate((16, 10, 13, 9, 15)):
+        a = torch.full((rows, 6 + (me == 1) * turn), float(turn + me), device=here())[:, :6]
+        if me == 1 and turn == 3:
+            a = a.T.contiguous().T
+        found = ops.gemm_all_gather(a, b, schedule=schedule)
+        wanted = torch.cat([torch.full((rows, 4), 6.0 * (turn + pe), device=here()) for pe in range(npes)])
+        assert torch.equal(found, wanted), f"turn {turn}"
+
+
+def test_operands_of_a_new_length_are_checked_on_their_own_pe(me):
+    b = torch.ones(6, 4, device=here())
+    for rows in (16, 12):
+        ops.gemm_all_reduce(torch.ones(rows, 6, device=here()), b)
+    if me == 0:
+        with refuses("gemm_all_reduce", "a: got strides"):
+            ops.gemm_all_reduce(torch.ones(11, 12, device=here())[:, ::2], b)
+    shmem.barrier_all()
+
+
+@pytest.mark.parametrize("schedule", ["bulk_synchronous", "fused"])
+def test_plans_of_other_lengths_keep_the_memory_of_one_that_is_closed(schedule, npes):
+    a, b = torch.ones(16, 6, device=here()), torch.ones(6, 4, device=here())
+    first, second = (ops.plan("gemm_all_reduce", a[:rows], b, schedule=schedule) for rows in (16, 11))
+    first.close()
+    for rows in (11, 12, 16, 11):
+        assert (ops.gemm_all_reduce(a[:rows], b, schedule=schedule) == 6 * npes).all()
+    second.close()
+    assert (ops.gemm_all_reduce(a[:14], b, schedule=schedule) == 6 * npes).all()
+
+
+def test_sizes_that_change_with_the_rows_find_their_plans(me, npes):
+    """size= differs from call to call, and PEs have one row more or less."""
+    b = torch.ones(6, 4, device=here())
+    for size in (31, 30, 17, 29, 32, 18):
+        rows = size // npes + (me < size % npes)
+        found = ops.all_gather_gemm(torch.full((rows, 6), float(size), device=here()), b, size=size)
+        assert found.shape == (size, 4) and (found == 6 * size).all()
 
 
 def test_results_that_are_reused_live_until_the_next_call_but_one_though_lengths_change(me, npes):

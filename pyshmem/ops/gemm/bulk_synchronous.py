@@ -11,23 +11,28 @@ import pyshmem as shmem
 from pyshmem.host.on_stream import sum_in_place
 from pyshmem.ops.copies import peers_of
 from pyshmem.ops.gemm.exchanges import Sum, rows_of, scales_of_pes, scatterer, sender
-from pyshmem.ops.gemm.library import multiply
+from pyshmem.ops.gemm.library import multiply, multiply_each
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales
+from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.protocol import words_of
 from pyshmem.ops.workspace import Workspace
 
 
-class GatherRows:
+class GatherRows(Steps):
     """Each PE multiplies its rows in place, and puts them to all PEs."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.space = workspace_of(problem, space, words=((words_of(problem.n_pes),), torch.uint64))
+        self.multiply = multiply(problem, a, b, rows_of(problem, problem.me)[0], 0)
+        self.sender = sender(problem, self.space["words"], problem.N, first=True)
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.first, self.last = rows_of(problem, problem.me)
-        self.multiply = multiply(problem, a, b, self.first, 0)
         own = self.space["result 0"][self.first : self.last]
-        self.send = sender(problem, self.space["words"], own, own, first=True)
+        self.send = partial(self.sender.of(own, own), own.numel())
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         own = out[self.first : self.last]
@@ -35,78 +40,96 @@ class GatherRows:
         self.send(own, own)
 
 
-class GatherColumns:
+class GatherColumns(Steps):
     """Each PE multiplies its columns, and stores them in those of all PEs."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.problem, self.space = problem, workspace_of(problem, space)
-        self.first = problem.corner[1]
-        self.own = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)
+        self.team, self.space = problem.team, workspace_of(problem, space)
+        self.columns = slice(problem.corner[1], problem.corner[1] + problem.n)
+        self.most = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)
+        self.multiply = multiply(problem, a, b, 0, problem.corner[1])
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.own = self.most[: problem.m]
         self.views: dict[int, list[torch.Tensor]] = {}  # of out on all PEs, by its address
-        self.multiply = multiply(problem, a, b, 0, self.first)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
-        team, columns = self.problem.team, slice(self.first, self.first + self.problem.n)
         self.multiply(a, b, self.own, *scales)
-        out[:, columns].copy_(self.own)
-        shmem.barrier_on_stream(team)
+        out[:, self.columns].copy_(self.own)
+        shmem.barrier_on_stream(self.team)
         for there in self._views(out) if out.numel() else ():
-            there[:, columns].copy_(self.own)
-        shmem.barrier_on_stream(team)
+            there[:, self.columns].copy_(self.own)
+        shmem.barrier_on_stream(self.team)
 
     def _views(self, out: torch.Tensor) -> list[torch.Tensor]:
         """``out`` on all peers."""
         found = self.views.get(out.data_ptr())
         if found is None:
-            team = self.problem.team
+            team = self.team
             found = self.views[out.data_ptr()] = [shmem.team_ptr(out, pe, team) for pe in peers_of(team)]
         return found
 
 
-class MultiplyGathered:
+class MultiplyGathered(Steps):
     """Each PE puts its rows of a to all PEs, and multiplies all rows."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         words = ((words_of(problem.n_pes),), torch.uint64)
         gathered = ((problem.M, problem.K), a.dtype)
         self.space = workspace_of(problem, space, words=words, gathered=gathered, **gathered_scales(problem))
-        self.gathered = self.space["gathered"]
+        # they meet first: no PE reads its gathered rows of the last call any more
+        self.sender = sender(problem, self.space["words"], problem.K, first=True, own=True)
+        self.scale_sender: Any = None
+        if problem.scaling != NONE:
+            self.scale_sender = sender(problem, self.space["words"], 1, own=True)
+        self.cut(problem, a, b)
+        blocks = [(i, j, i) for i, j in self.blocks]
+        self.multiply = multiply_each(problem, self.gathered, b, blocks, problem.corner[1])
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.gathered = self.space["gathered"][: problem.M]
         first, last = rows_of(problem, problem.me)
         self.own = self.gathered[first:last]
-        # they meet first: no PE reads its gathered rows of the last call any more
-        self.send = sender(problem, self.space["words"], a.contiguous(), self.own, first=True, own=True)
-        blocks = [(0, problem.M)]
-        if problem.scaling != NONE:
+        self.send = partial(self.sender.of(a.contiguous(), self.own), self.own.numel())
+        self.blocks = [(0, problem.M)]
+        if self.scale_sender:
             self.scales = scales_of_pes(problem, self.space["scales"])
             self.place = self.scales[problem.me]
-            self.send_scales = sender(problem, self.space["words"], self.place, self.place, own=True)
-            blocks = [rows_of(problem, pe) for pe in range(problem.n_pes)]
-        self.steps = [(i, j, multiply(problem, self.gathered[i:j], b, i, problem.corner[1])) for i, j in blocks]
+            self.send_scales = partial(self.scale_sender.of(self.place, self.place), self.place.numel())
+            self.blocks = [rows_of(problem, pe) for pe in range(problem.n_pes)]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.send(a.contiguous(), self.own)
         if scales:
             self.send_scales(scales[0], self.place)
-        for pe, (i, j, step) in enumerate(self.steps):
+        for pe, ((i, j), step) in enumerate(zip(self.blocks, self.multiply, strict=False)):
             factors = (self.scales[pe], scales[1]) if scales else ()
             step(self.gathered[i:j], b, out[i:j], *factors)
 
 
-class ReduceScatter:
+class ReduceScatter(Steps):
     """Each PE multiplies its part of K, puts the rows of each owner into a slot there, and adds its own."""
+
+    epilogue = False
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         n, own = problem.n_pes, -(-problem.M // problem.n_pes)
         words = ((words_of(n),), torch.uint64)
         self.space = workspace_of(problem, space, words=words, slots=((n - 1, own, problem.N), problem.dtype))
-        slots = self.space["slots"]
-        self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
+        self.most = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
+        self.scatterer = scatterer(problem, self.space["words"], self.space["slots"], self.most)
+        self.adder = None if problem.dtype is torch.float64 else Sum(problem)
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        slots, own = self.space["slots"], -(-problem.M // problem.n_pes)
+        self.parts = self.most[: problem.M]
         self.first, self.last = rows_of(problem, problem.me)
-        self.scatter = scatterer(problem, self.space["words"], slots, self.parts)
+        self.scatter = partial(self.scatterer, problem.M, problem.N, slots)
         summed = self.parts[self.first : self.last]
-        double = problem.dtype is torch.float64
-        self.sum: Any = partial(_sum, slots) if double else Sum(problem, summed, slots, self.first)
+        self.sum: Any = self.adder.of(slots, own, summed, self.first) if self.adder else partial(_sum, slots, own)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.multiply(a, b, self.parts, *scales)
@@ -114,26 +137,34 @@ class ReduceScatter:
         self.sum(self.parts[self.first : self.last], out)
 
 
-def _sum(slots: torch.Tensor, part: torch.Tensor, out: torch.Tensor) -> None:
-    """Store the sum of a part and of the slots beside it, of float64."""
-    torch.add(part, slots[:, : len(part)].sum(0), out=out)
+def _sum(slots: torch.Tensor, tall: int, part: torch.Tensor, out: torch.Tensor) -> None:
+    """Store the sum of a part and of the slots beside it, of ``tall`` rows each, of float64."""
+    count, columns = slots.shape[0], slots.shape[2]
+    dense = slots.view(-1)[: count * tall * columns].view(count, tall, columns)
+    torch.add(part, dense[:, : len(part)].sum(0), out=out)
 
 
-class AllReduce:
+class AllReduce(Steps):
     """Each PE multiplies its part of K; the parts are reduced in place."""
 
+    epilogue = False
+
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.problem, self.space = problem, workspace_of(problem, space)
+        self.team, self.space = problem.team, workspace_of(problem, space)
         self.multiply = multiply(problem, a, b, 0, 0, epilogue=False)
+        self.adder = None if problem.options.epilogue is None else Sum(problem)
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.finish: Any = None
-        if problem.options.epilogue is not None:
-            sample = self.space["result 0"]
-            self.finish = Sum(problem, sample, sample.new_empty(0, *problem.result), 0)
+        if self.adder is not None:
+            sample = self.space["result 0"][: problem.M]
+            self.finish = self.adder.of(sample.new_empty(0, *sample.shape), 0, sample, 0)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.multiply(a, b, out, *scales)
         if out.numel():
-            sum_in_place(out, self.problem.team)  # a PE replays it as soon as it has had its own addresses before
+            sum_in_place(out, self.team)  # a PE replays it as soon as it has had its own addresses before
         if self.finish is not None:
             self.finish(out, out)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
+from typing import Any
 
 import torch
 
 from pyshmem.ops.copies import Chunks, beginner, order_copies, peers_of, put
 from pyshmem.ops.gemm.exchanges import Sum, put_part, put_rows, rows_of, scales_of_pes, sender
-from pyshmem.ops.gemm.library import multiply
+from pyshmem.ops.gemm.library import multiply, multiply_each
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales, of_rows
+from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.protocol import words_of
 from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import Workspace
@@ -22,7 +25,7 @@ STEP = 128  # rows
 MANY = 6  # waves, from which on chunks have two, but for the last two chunks
 PARTS = 4  # chunks of a PE's rows at most, where parts are added up
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
-AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of the other PE's
+AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
 
 
 def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -54,46 +57,47 @@ def gathered_chunks(first: int, last: int, columns: int) -> list[tuple[int, int]
     return cut(first, last, columns, (*twos, *odd, 1, 1) if count >= MANY else (1,) * count)
 
 
-def parts_of(first: int, last: int, columns: int, most: int, n_pes: int) -> list[tuple[int, int]]:
-    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one.
-
-    Of several peers, the rows of each are a chunk: the copies of all but the last one's are behind the products of others.
-    """
-    if most < 4 * STEP or n_pes > 2:
+def parts_of(first: int, last: int, columns: int, most: int) -> list[tuple[int, int]]:
+    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one."""
+    if most < 4 * STEP:
         return [(first, last)]
     waves = waves_in(most, columns)
     some = -(-waves // PARTS)
     return equal_parts(first, last, 2) if waves == 1 else cut(first, last, columns, (some,) * -(-waves // some))
 
 
-class GatherRows:
+class GatherRows(Steps):
     """Each PE multiplies its rows in chunks; each chunk is put to all PEs on a stream for each of them."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.problem = problem
+        self.team = problem.team
         self.space = workspace_of(problem, space, words=((words_of(problem.n_pes),), torch.uint64))
-        self.first, last = rows_of(problem, problem.me)
-        self.chunks = gathered_chunks(self.first, last, problem.N)
-        self.multiply = [multiply(problem, a[i - self.first : j - self.first], b, i, 0) for i, j in self.chunks]
         self.begin, self.gate = beginner(problem.team, self.space["words"]), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
+        self.sender = sender(problem, self.space["words"], problem.N)
+        self.cut(problem, a, b)
+        blocks = [(i - self.first, j - self.first, i) for i, j in self.chunks]
+        self.multiply = multiply_each(problem, a, b, blocks, 0)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.first, last = rows_of(problem, problem.me)
+        self.chunks = gathered_chunks(self.first, last, problem.N)
         i, j = self.chunks[-1]
         last_chunk = self.space["result 0"][i:j]
-        self.send = sender(problem, self.space["words"], last_chunk, last_chunk)
+        self.send = partial(self.sender.of(last_chunk, last_chunk), last_chunk.numel())
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
-        team = self.problem.team
         with self.gate.after():
             self.begin()  # peers may write to out
             ready = self.gate.mark()
-        for (i, j), step in zip(self.chunks, self.multiply, strict=True):
+        for (i, j), step in zip(self.chunks, self.multiply, strict=False):
             above, below = i - self.first, j - self.first
             step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
             if j < self.chunks[-1][1]:
                 for pe, side in self.sides.items():
                     with side.after():
                         await_mark(ready)
-                        put_rows(team, out, i, j, pe)
+                        put_rows(self.team, out, i, j, pe)
         self.gate.join()
         for side in self.sides.values():
             side.join()
@@ -102,27 +106,31 @@ class GatherRows:
         self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
 
 
-class MultiplyGathered:
+class MultiplyGathered(Steps):
     """Each PE multiplies its own rows, then those of its peers as they come: first all of the next PE's, and so on."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.problem, team, (_, column) = problem, problem.team, problem.corner
-        sent = chunks_of(problem, team.me)
+        self.team, self.side = problem.team, Side()
         gathered = ((problem.M, problem.K), a.dtype)
-        room = Chunks.space(problem.team, len(sent)) | gathered_scales(problem)
+        room = Chunks.space(problem.team, len(chunks_of(problem, problem.me))) | gathered_scales(problem)
         self.space = workspace_of(problem, space, **room, gathered=gathered)
-        self.scales = scales_of_pes(problem, self.space["scales"]) if problem.scaling != NONE else []
-        self.gathered = self.space["gathered"]
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
-        self.first, self.last = rows_of(problem, problem.me)
+        self.cut(problem, a, b)
+        column, blocks = problem.corner[1], [(i, j, i) for _, _, i, j in self.blocks]
         self.multiply_own = multiply(problem, a, b, self.first, column)
+        self.multiply = multiply_each(problem, self.gathered, b, blocks, column)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem, team = problem, problem.team
+        self.gathered = self.space["gathered"]
+        self.scales = scales_of_pes(problem, self.space["scales"]) if problem.scaling != NONE else []
+        self.first, self.last = rows_of(problem, team.me)
+        sent = chunks_of(problem, team.me)
+        self.chunks = self.chunks.resized(len(sent))
         self.sent = [(pe, chunk, i, j) for pe in reversed(peers_of(team)) for chunk, (i, j) in enumerate(sent)]
-        self.steps = [
-            (pe, chunk, first, last, multiply(problem, self.gathered[first:last], b, first, column))
-            for pe in peers_of(team)
-            for chunk, (first, last) in enumerate(chunks_of(problem, pe))
+        self.blocks = [
+            (pe, chunk, i, j) for pe in peers_of(team) for chunk, (i, j) in enumerate(chunks_of(problem, pe))
         ]
-        self.team, self.side = team, Side()
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         rows = a if a.is_contiguous() else a.contiguous()
@@ -134,9 +142,9 @@ class MultiplyGathered:
                 put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
                 self.chunks.tell(pe, chunk)
         self.multiply_own(a, b, out[self.first : self.last], *scales)
-        for pe, chunk, first, last, step in self.steps:
+        for (pe, chunk, i, j), step in zip(self.blocks, self.multiply, strict=False):
             self.chunks.wait(pe, chunk)
-            step(self.gathered[first:last], b, out[first:last], *self._scales_of(pe, first, last, scales))
+            step(self.gathered[i:j], b, out[i:j], *self._scales_of(pe, i, j, scales))
         self.side.join()
 
     def _scales_of(self, pe: int, first: int, last: int, scales: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -148,61 +156,66 @@ class MultiplyGathered:
 
 
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
-    """The rows of ``pe`` in chunks, as many on every PE. Of several peers, the rows of each are one."""
-    count = 2 if problem.n_pes == 2 and problem.M >= 8 * STEP and AHEAD * problem.n_pes > problem.N else 1
+    """The rows of ``pe`` in chunks, as many on every PE."""
+    count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
     return equal_parts(*rows_of(problem, pe), count)
 
 
-def adds_to_slots(problem: Problem) -> bool:
-    """Whether the library's product adds this PE's part to that of its peer, for gemm_reduce_scatter."""
-    plain = problem.options.epilogue is None and problem.scaling == NONE
-    return plain and problem.n_pes == 2 and problem.k >= DEEP
-
-
-class ReduceScatter:
+class ReduceScatter(Steps):
     """Each PE multiplies the rows of the others, then its own, in chunks; the copy engine brings each chunk to its owner.
 
     The owner adds the parts of a chunk to its own product; of one peer, the library's product itself does that if K is long.
     """
 
+    epilogue = False
+
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.problem, n, own = problem, problem.n_pes, -(-problem.M // problem.n_pes)
-        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, own, n) for pe in range(n)}
-        self.own = blocks[problem.me]
-        count = len(self.own)
+        n, own = problem.n_pes, -(-problem.M // problem.n_pes)
+        count = len(parts_of(*rows_of(problem, problem.me), problem.N, own))
         room = Chunks.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
         self.space = workspace_of(problem, space, **room)
         self.slots = self.space["slots"]
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
-        self.sent = [[(pe, *blocks[pe][i]) for pe in peers_of(problem.team)] for i in range(count)]
-        self.first, _ = rows_of(problem, problem.me)
-        rows = [(i, j) for each in self.sent for _, i, j in each] + self.own
-        self.multiply = {(i, j): multiply(problem, a[i:j], b, 0, 0, epilogue=False) for i, j in rows}
-        self.adds = adds_to_slots(problem)
-        self.sums = [
-            Sum(problem, self.parts[i:j], self.slots[:, i - self.first : j - self.first], i) for i, j in self.own
-        ]
-        self.side = Side()
+        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
+        self.adder, self.side = Sum(problem), Side()
+        self.cut(problem, a, b)
+        blocks = [(i, j, 0) for each in self.sent for _, i, j in each] + [(i, j, 0) for i, j, _ in self.own]
+        self.multiply = multiply_each(problem, a, b, blocks, 0, epilogue=False)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.problem, team, most = problem, problem.team, -(-problem.M // problem.n_pes)
+        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, most) for pe in range(problem.n_pes)}
+        own = blocks[problem.me]
+        self.first = own[0][0]
+        self.chunks = self.chunks.resized(len(own))
+        self.sent = [[(pe, *blocks[pe][i]) for pe in peers_of(team)] for i in range(len(own))]
+        # chunks of this PE's rows, with the sums of their parts
+        self.own = [(i, j, None if self.adds else self._sum_of(i, j)) for i, j in own]
+
+    def _sum_of(self, i: int, j: int) -> Any:
+        slots = self.slots[:, i - self.first : j - self.first]
+        return self.adder.of(slots, self.slots.shape[1], self.parts[i:j], i)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        products = iter(self.multiply)
         with self.side.after():
             self.chunks.begin()  # no PE reads its slots of the last call any more
         for chunk, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
-                self.multiply[i, j](a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 with self.side.after():
                     put_part(self.problem, self.slots, self.parts, pe, i, j)
                     self.chunks.tell(pe, chunk)
-        for chunk, ((i, j), add) in enumerate(zip(self.own, self.sums, strict=True)):
-            here, there = slice(i, j), slice(i - self.first, j - self.first)
+        for chunk, (i, j, add) in enumerate(self.own):
+            there = slice(i - self.first, j - self.first)
             if self.adds:
                 self._await_parts(chunk)
-                torch.addmm(self.slots[0, there], a[here], b, out=out[there])
+                torch.addmm(self.slots[0, there], a[i:j], b, out=out[there])
             else:
-                self.multiply[i, j](a[here], b, self.parts[here], *of_rows(scales, i, j))
+                next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 self._await_parts(chunk)
-                add(self.parts[here], out[there])
+                add(self.parts[i:j], out[there])
         self.side.join()
 
     def _await_parts(self, chunk: int) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import torch
 import triton
@@ -13,6 +15,7 @@ import pyshmem.device as dev
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
+from pyshmem.ops.aligned import ByPlaces
 from pyshmem.ops.copies import put
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import WHOLE
@@ -64,20 +67,27 @@ def add_parts(
 
 
 class Sum:
-    """The sum of a part and of the slots beside it, with the epilogue."""
+    """The sum of a part and of the slots beside it, with the epilogue, of any number of rows."""
 
-    def __init__(self, problem: Problem, sample: torch.Tensor, slots: torch.Tensor, first: int) -> None:
-        """sample: an array like the part and the result.  slots: (count, rows, N).  first: the row of the result's first."""
-        rows, columns = sample.shape
-        block, width = 4, min(triton.next_power_of_2(max(columns, 1)), 1024)
-        grid = (max(-(-rows // block), 1), max(-(-columns // width), 1))
-        constants = {"BLOCK": block, "WIDTH": width, "EPILOGUE": problem.options.epilogue}
-        tall = slots.stride(0) // max(columns, 1)
-        fixed = (slots, rows, columns, tall, slots.shape[0], first)
-        self._kernel = Prepared(add_parts, grid, fixed, (sample, sample), constants, num_warps=4)
+    def __init__(self, problem: Problem) -> None:
+        self._columns, self._block = problem.N, 4
+        self._width = min(triton.next_power_of_2(max(problem.N, 1)), 1024)
+        constants = {"BLOCK": self._block, "WIDTH": self._width, "EPILOGUE": problem.options.epilogue}
+        self._kernels = ByPlaces(
+            lambda slots, part: Prepared(
+                add_parts, 1, (), (slots, 1, problem.N, 1, 1, 0, part, part), constants, num_warps=4
+            )
+        )
 
-    def __call__(self, part: torch.Tensor, out: torch.Tensor) -> None:
-        self._kernel(part, out)
+    def of(
+        self, slots: torch.Tensor, tall: int, part: torch.Tensor, first: int
+    ) -> Callable[[torch.Tensor, torch.Tensor], None]:
+        """Return the sum of arrays like ``part``. slots: of ``tall`` rows each.  first: the row of the result's first."""
+        rows, width = part.shape[0], self._width
+        grid = (max(-(-rows // self._block), 1), max(-(-self._columns // width), 1), 1)
+        return partial(
+            self._kernels.of(slots, part), slots, rows, self._columns, tall, slots.shape[0], first, grid=grid
+        )
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -128,27 +138,29 @@ def meet(ctx, words, number):
     protocol.await_arrivals(ctx, words, number)
 
 
-def sender(
-    problem: Problem, words: torch.Tensor, source: torch.Tensor, target: torch.Tensor, first: bool = False,
-    own: bool = False,
-) -> Prepared:  # fmt: skip
-    """Return send_and_meet, to be called with arrays like ``source`` and ``target``. first, own: FIRST and OWN.
+def sender(problem: Problem, words: torch.Tensor, columns: int, first: bool = False, own: bool = False) -> ByPlaces:
+    """Return send_and_meet, by ``of(source, target)``, to be called with the number of elements and with arrays like these.
 
-    On return of the kernel, all PEs have what all have sent before.
+    columns: of the arrays.  first, own: FIRST and OWN. On return of the kernel, all PEs have what all have sent before.
     """
-    fixed = (shmem.device_context(problem.team), words, target.numel())
-    programs, block = _grid(target.numel(), target.itemsize)
-    vector = math.gcd(target.shape[-1], 16 // target.itemsize)
-    constants = {"BLOCK": block, "VECTOR": vector, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
-    return Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
+
+    def prepare(source: torch.Tensor, target: torch.Tensor) -> Prepared:
+        programs, block = _grid(target.numel(), target.itemsize)
+        vector = math.gcd(columns, 16 // target.itemsize)
+        constants = {"BLOCK": block, "VECTOR": vector, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
+        operands = (target.numel(), source, target)
+        return Prepared(send_and_meet, programs, (context, words), operands, constants, num_warps=8)
+
+    context = shmem.device_context(problem.team)
+    return ByPlaces(prepare)
 
 
 def scatterer(problem: Problem, words: torch.Tensor, slots: torch.Tensor, parts: torch.Tensor) -> Prepared:
-    """Return scatter_and_meet into a plan's slots, to be called with its parts."""
-    fixed = (shmem.device_context(problem.team), words, problem.M, problem.N, slots)
+    """Return scatter_and_meet, to be called with M, N, a plan's slots and its parts."""
+    fixed = (shmem.device_context(problem.team), words)
     programs, block = _grid(slots[0].numel() if slots.shape[0] else 0, slots.itemsize)
     constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
-    return Prepared(scatter_and_meet, programs, fixed, (parts,), constants, num_warps=8)
+    return Prepared(scatter_and_meet, programs, fixed, (problem.M, problem.N, slots, parts), constants, num_warps=8)
 
 
 def _grid(count: int, itemsize: int) -> tuple[int, int]:

@@ -6,6 +6,7 @@ peers, waits for theirs, and adds all parts. A larger product would send too muc
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -14,15 +15,17 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.bound_kernels import Numbered, Prepared
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import described, precision
 from pyshmem.ops.gemm.scaling import LINES, parameters, samples, scaled
+from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime.gpu.launch import like
 
 MOST_ROWS = 64
 MOST_PES = 8
@@ -117,38 +120,53 @@ def configuration(problem: Problem, here: Machine) -> Configuration:
     return Configuration(BM, width, BK, warps, stages)
 
 
-class MultiplyAndExchange:
+class MultiplyAndExchange(Steps):
     """The kernel of a plan with its memory."""
+
+    @classmethod
+    def serves(cls, problem: Problem) -> bool:
+        """Tiles are as high as the power of two of the rows."""
+        return True
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         n, here = problem.n_pes, machine()
-        row = configuration(problem, here)
-        tiles = -(-problem.N // row.BN)
-        programs = min(tiles, here.programs)
+        row = self.row = configuration(problem, here)
+        self.tiles = -(-problem.N // row.BN)
+        programs = min(self.tiles, here.programs)
         self.space = workspace_of(
             problem,
             space,
             (row.BM,),  # with it, parts and flags have the same places
             words=((programs,), torch.uint64),
-            flags=((n, tiles), torch.uint64),
-            slots=((2, n, tiles, row.BM, row.BN), problem.dtype),
+            flags=((n, self.tiles), torch.uint64),
+            slots=((2, n, self.tiles, row.BM, row.BN), problem.dtype),
         )
         result = self.space["result 0"]
         memory = Memory(*(self.space[name] for name in Memory._fields))
-        pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
+        self.pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
+        operands = like((a, b, result, *samples(problem.scaling, a)))
+
+        def prepared(form: Form) -> Prepared:
+            return Prepared(
+                multiply_and_exchange, programs, (shmem.device_context(problem.team), memory),
+                (shape_of(problem.M, problem.N, problem.k, *self.pitches), self.tiles, *operands),
+                parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
+                **row.compiled,
+            )  # fmt: skip
+
+        self.kernels = cache(prepared)
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        row, here = self.row, machine()
         by_descriptor = described(problem, here, problem.a, problem.M)
         cut = problem.M % row.BM or problem.N % row.BN or problem.k % row.BK
         form = Form(
             row.BM, row.BN, row.BK, problem.a.along, problem.b.along, by_descriptor,
             WHOLE=not (cut or by_descriptor), EDGES=True, PRECISION=precision(problem, here), EACH=problem.scaling == LINES,
         )  # fmt: skip
-        self.kernel = Prepared(
-            multiply_and_exchange, programs,
-            (shmem.device_context(problem.team), memory, shape_of(problem.M, problem.N, problem.k, *pitches), tiles),
-            (a, b, result, *samples(problem.scaling, a)),
-            parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
-            **row.compiled,
-        )  # fmt: skip
+        shape = shape_of(problem.M, problem.N, problem.k, *self.pitches)
+        self.kernel = Numbered(self.kernels(form), shape, self.tiles)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)

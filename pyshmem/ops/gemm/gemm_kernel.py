@@ -10,7 +10,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.bound_kernels import Numbered, Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.orders.by_owner import distance_and_number
@@ -19,6 +19,7 @@ from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, pa
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
 from pyshmem.ops.gemm.tile import (
+    Form,
     Slabs,
     load_slab,
     member,
@@ -32,6 +33,7 @@ from pyshmem.ops.gemm.tile import (
     store_slab,
 )
 from pyshmem.ops.shares import share_size, share_start, start_of
+from pyshmem.runtime.gpu.launch import like
 
 # What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.
 # SCATTER: added up on the PE that owns its rows.  REDUCE: added up there and stored on all PEs.
@@ -289,32 +291,49 @@ def store_result(
     return source, dest, member(ctx, to), fan
 
 
-def prepare(
-    product: Product, kind: int, places: tuple[torch.Tensor, ...], operands: tuple[torch.Tensor, ...],
-    corner: tuple[int, int],
-) -> Prepared:  # fmt: skip
-    """Compile the kernel for arrays like ``operands``: a, b and c.
+class Multiply:
+    """The kernel with its memory, for products of any number of rows that this holds. ``of`` returns it for one of them."""
 
-    places: the plan's words, tallies, parts, slots and flags.
-    corner: the rows above and the columns before the product in c.
-    """
-    problem, row = product.problem, product.row
-    a, _, c = operands
-    words, tallies, *others = places
-    n_pes = problem.n_pes
-    fan = {ALONE.value: 0, SCATTER.value: min(1, n_pes - 1)}.get(kind, n_pes - 1)
-    form = product.form(fan, corner[1])
-    if adds(kind) and not _aligned_rows(product):
-        form = form._replace(DESCRIBED=False)
-    shape = shape_of(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, max(c.stride(0), 1))
-    memory = Memory(words, product.sums(a.device), tallies, *others)
-    schedule = product.schedule(corner[0], corner[1] // form.VECTOR)
-    constants = {"KIND": kind, "FORM": form, "EPILOGUE": problem.options.epilogue}
-    return Prepared(
-        multiply_and_send, product.programs, (shmem.device_context(problem.team), memory, shape, schedule),
-        (*operands, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
-        **row.compiled,
-    )  # fmt: skip
+    def __init__(
+        self, product: Product, kind: int, places: tuple[torch.Tensor, ...], operands: tuple[torch.Tensor, ...]
+    ) -> None:
+        """places: the plan's words, tallies, parts, slots and flags.  operands: arrays like a, b and c."""
+        problem, (a, _, c) = product.problem, operands
+        words, tallies, *others = places
+        self._kind, self._pitch, self._groups = kind, max(c.stride(0), 1), product.groups
+        memory = Memory(words, product.sums(a.device), tallies, *others)
+        fixed, arrays = (shmem.device_context(problem.team), memory), like((*operands, *samples(problem.scaling, a)))
+
+        def compiled(form: Form, numbers: tuple[Any, ...]) -> Prepared:
+            constants = {"KIND": kind, "FORM": form, "EPILOGUE": problem.options.epilogue}
+            return Prepared(
+                multiply_and_send, product.programs, fixed, (*numbers, *arrays), parameters(problem.scaling) | constants,
+                **product.row.compiled,
+            )  # fmt: skip
+
+        self._compiled = compiled
+        self._kernels: dict[Form, Prepared] = {}
+
+    def holds(self, product: Product) -> bool:
+        """Whether there is memory for the sums of the tiles that a product streams."""
+        return product.groups <= self._groups
+
+    def of(self, product: Product, corner: tuple[int, int]) -> Numbered:
+        """Return the kernel for a product, to be called with a, b, c and the scales.
+
+        corner: the rows above and the columns before the product in c.
+        """
+        problem, n_pes = product.problem, product.problem.n_pes
+        fan = {ALONE.value: 0, SCATTER.value: min(1, n_pes - 1)}.get(self._kind, n_pes - 1)
+        form = product.form(fan, corner[1])
+        if adds(self._kind) and not _aligned_rows(product):
+            form = form._replace(DESCRIBED=False)
+        shape = shape_of(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, self._pitch)
+        numbers = shape, product.schedule(corner[0], corner[1] // form.VECTOR)
+        kernel = self._kernels.get(form)
+        if kernel is None:
+            kernel = self._kernels[form] = self._compiled(form, numbers)
+        return Numbered(kernel, *numbers)
 
 
 def _aligned_rows(product: Product) -> bool:
@@ -328,7 +347,7 @@ def _aligned_rows(product: Product) -> bool:
 
 def alone(
     product: Product, a: torch.Tensor, b: torch.Tensor, row: int, column: int, tallies: torch.Tensor | None = None
-) -> Prepared:
+) -> Numbered:
     """Compile the product without communication. row, column: as in library.multiply.
 
     tallies: symmetric words, one for each streamed tile.
@@ -337,4 +356,4 @@ def alone(
     words, none = (torch.empty(0, dtype=each, device=a.device) for each in (torch.uint64, dtype))
     places = (words, words if tallies is None else tallies, none, none, words)
     result = a.new_empty(product.m, product.problem.n, dtype=dtype)
-    return prepare(product, ALONE.value, places, (a, b, result), (row, column))
+    return Multiply(product, ALONE.value, places, (a, b, result)).of(product, (row, column))

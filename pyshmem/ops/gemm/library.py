@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -24,11 +25,35 @@ def multiply(
 
     row, column: the place of its result in the whole one, for the epilogue.  epilogue: whether it is applied here.
     """
+    found = by_library(problem, epilogue)
+    if found is not None:
+        return found
     if not epilogue:
-        problem = problem._replace(options=problem.options._replace(epilogue=None))
-    if lacks(problem):
-        return alone(Product(problem, "data_parallel", a.shape[0], operand_of(a), False), a, b, row, column)
+        problem = without_epilogue(problem)
+    return alone(Product(problem, "data_parallel", a.shape[0], operand_of(a), False), a, b, row, column)
+
+
+def multiply_each(
+    problem: Problem, a: torch.Tensor, b: torch.Tensor, blocks: Iterable[tuple[int, int, int]], column: int,
+    epilogue: bool = True,
+) -> Iterable[Multiply]:  # fmt: skip
+    """Return such a function for each block of rows of a, in their order: first, last + 1, and its row of the result."""
+    found = by_library(problem, epilogue)
+    if found is not None:
+        return repeat(found)
+    return [multiply(problem, a[i:j], b, row, column, epilogue) for i, j, row in blocks]
+
+
+def by_library(problem: Problem, epilogue: bool = True) -> Multiply | None:
+    """Return the library's product, for any rows; None if it has none. epilogue: as in multiply."""
+    if lacks(problem if epilogue else without_epilogue(problem)):
+        return None
     return _product if problem.scaling == NONE else partial(_scaled, problem.options.use_fast_accum)
+
+
+def without_epilogue(problem: Problem) -> Problem:
+    """Return the problem of the sums that a later kernel's epilogue gets."""
+    return problem._replace(options=problem.options._replace(epilogue=None))
 
 
 def lacks(problem: Problem) -> str:

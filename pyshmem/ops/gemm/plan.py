@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from functools import partial
 from typing import Any
@@ -16,6 +15,7 @@ from pyshmem.ops.gemm import activations
 from pyshmem.ops.gemm.gradients import FORMULAS
 from pyshmem.ops.gemm.gradients import Options as OfGradients
 from pyshmem.ops.gemm.graphs import Replayed
+from pyshmem.ops.gemm.lengths import Lengths, rounded
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import (
     Order,
@@ -25,16 +25,15 @@ from pyshmem.ops.gemm.problem import (
     Split,
     given,
     is_lined,
+    layouts_of,
     lengths_of,
-    operand_of,
     problem_of,
     require_matrix,
     require_out,
+    rows_of_all,
 )
-from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
-from pyshmem.ops.gemm.selection import ABLE, choose, require_known, steps_of
-from pyshmem.ops.machine import device
+from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
 from pyshmem.ops.workspace import Workspace
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -48,7 +47,6 @@ class Plan:
     """An operator with its schedule, memory and kernels: ``plan(a, b, out=None, scale_a=None, scale_b=None, reuse=False)``.
 
     schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
-    bytes_reread: those that a kernel of a call leaves in this PE's memory for a later one of the same call.
     A plan serves operands of the shapes and types that it was made for; another layout compiles its kernels again, on this
     PE alone. It is valid until close, the team's destroy or the last finalize.
     """
@@ -56,22 +54,29 @@ class Plan:
     key: Any = None  # plans.find sets it
     used = 0  # as in plans.Plan
 
-    def __init__(self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor) -> None:
-        """problem: with the schedule and the order that were chosen."""
-        self.problem, self.why = problem, why
+    def __init__(
+        self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor, lengths: Lengths, layouts: Any = None
+    ) -> None:
+        """problem: with the schedule and the order that were chosen.  lengths: what it shares.  layouts: of a and b."""
+        self.problem, self.why, self.lengths = problem, why, lengths
         self.schedule, self.order = problem.options.schedule, problem.options.order
-        self.flops, self.bytes_sent, self.bytes_reread = problem.flops, problem.bytes_sent, bytes_reread(problem)
         self.team, self.generation = problem.team, job.generation
-        self._shapes = plans.shared(a, b)
         self._steps: dict[Any, Any] = {}  # by the layouts of a and of b.T, kept while the plan lives: graphs hold them
         self._memory: Workspace | None = None
-        self.steps(a, b)
-        self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=device())
+        self._most = lengths.most(problem)
+        self.steps(a, b, layouts)
+        self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=a.device)
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
-        self._result_bytes = math.prod(problem.result) * problem.dtype.itemsize
-        self.title = f"{problem.operator} by {self.schedule}"  # in timelines
         self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else None)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
+
+    @property
+    def flops(self) -> int:
+        return self.problem.flops
+
+    @property
+    def bytes_sent(self) -> int:
+        return self.problem.bytes_sent
 
     def __call__(
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
@@ -99,7 +104,8 @@ class Plan:
         operator = self.problem.operator
         if not plans.is_live(self):
             refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
-        if plans.shared(a, b) != self._shapes:
+        problem = self.problem
+        if plans.shared(a, b) != (((problem.m, problem.k), problem.a.dtype), ((problem.k, problem.n), problem.b.dtype)):
             wants = f"tensors of the shapes and types that {self!r} was made for"
             refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
         for name, value in (("a", a), ("b", b)):
@@ -116,16 +122,22 @@ class Plan:
         if out is not None:
             require_out(self.problem, out)
 
-    def steps(self, a: torch.Tensor, b: torch.Tensor) -> Any:
-        """Return what performs calls with operands of this layout. Errors: ArgumentError while a graph is captured."""
-        left, right = operand_of(a), operand_of(b.T)
-        places = left, right, a.data_ptr() % 16 == 0, b.data_ptr() % 16 == 0  # kernels are compiled for such addresses
-        found = self._steps.get(places)
+    def steps(self, a: torch.Tensor, b: torch.Tensor, layouts: Any = None) -> Any:
+        """Return what performs calls with operands of this layout. layouts: what layouts_of returns for a and b, if known.
+
+        Errors: ArgumentError while a graph is captured.
+        """
+        layouts = layouts or layouts_of(a, b)
+        found = self._steps.get(layouts)
         if found is None:
             require_no_capture(self.problem.operator)
-            made = steps_of(self.problem._replace(a=left, b=right), a, b, self._memory)
-            self._memory = made.space
-            found = self._steps[places] = made if self.schedule in ONE_LAUNCH else Replayed(made)
+            problem = self.problem
+            if (problem.a, problem.b) != layouts[:2]:
+                problem = problem._replace(a=layouts[0], b=layouts[1])
+            made = self._most.steps(layouts, problem, a, b) if self._most else steps_of(problem, a, b, self._memory)
+            if self._memory is None:
+                self._memory = self._most.lend(problem) if self._most else made.space
+            found = self._steps[layouts] = made if self.schedule in ONE_LAUNCH else Replayed(made)
         return found
 
     def perform(
@@ -139,10 +151,6 @@ class Plan:
             out = self._results.take() if reuse or copied else self._new()
         steps(a, b, out, *scales)
         return out.clone() if copied else out
-
-    def rereads(self, steps: Any, a: Any, b: Any, out: Any, scales: Scales, reuse: bool) -> int:
-        """For timelines, of a call of perform: bytes_reread, and those of a result that is copied."""
-        return self.bytes_reread + (self._result_bytes if out is None and self._copied and not reuse else 0)
 
     def _differentiable(
         self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool
@@ -164,12 +172,16 @@ class Plan:
 
     def close(self) -> None:
         """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""
+        self.let_go()
+        plans.drop_ended()
+
+    def let_go(self) -> None:
+        """Do what close does, and leave what finds the plan as it is."""
         if not self.space.closed and self.generation == job.generation:
             self.space.close()
         self._steps.clear()
         self._accepted.clear()
         self._results.clear()
-        plans.drop_ended()
 
     def __repr__(self) -> str:
         problem = self.problem
@@ -253,10 +265,10 @@ def _required(
 ) -> Plan:  # fmt: skip
     """Return the plan for a call, which takes its arguments. Errors: those of problem_of and of Plan."""
     if plan is None:
-        plan = find(operator, a, b, team, split, options, scales, out)
-    elif type(plan) is not Plan:
+        return find(operator, a, b, team, split, options, scales, out)
+    if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    elif plans.is_live(plan):
+    if plans.is_live(plan):
         if plans.key_of(operator, member(operator, team), _asked(a, b, split, options, scales)) != plan.key:
             wants = "a plan of these operands and options"
             refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
@@ -270,25 +282,36 @@ def find(
     out: Any = None,
 ) -> Plan:  # fmt: skip
     """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``."""
-    asked = _asked(a, b, split, options, scales)
     group = member(operator, team)
+    rows, alike = _alike(operator, a, b, group, split, options, scales)
+    like = _like(a, b, scales) if alike and out is None else None
 
-    def make(group: Team) -> tuple[str, Any]:
+    def make(group: Team) -> tuple[Any, Any]:
         require_one_node(operator, group)
         problem = problem_of(operator, a, b, group, split, options, scales)
         require_known(problem)
         if out is not None:
             require_out(problem, out)
 
-        def maker() -> Plan:
-            aligned = on_all(operator, group, problem.aligned)
-            chosen, why = choose(problem._replace(aligned=aligned))
-            return Plan(chosen, why, a, b)
+        def maker(kin: Plan | None = None) -> Plan:
+            aligned = kin.problem.aligned if kin else on_all(operator, group, problem.aligned)
+            lengths = kin.lengths if kin else Lengths(problem._replace(aligned=aligned))
+            layouts = layouts_of(a, b)
+            if like and layouts[0].along:
+                lengths.accepted[like] = layouts
+            return Plan(*lengths.choose(problem.M, layouts), a, b, lengths, layouts)
 
-        return _text_of(problem), maker
+        return partial(_text_of, problem), maker
 
+    def again(kin: Plan) -> Any:
+        layouts = kin.lengths.accepted.get(like)
+        problem, why = kin.lengths.choose(rows, layouts) if layouts else (None, "")
+        fits = problem is not None and problem.m == a.shape[0]
+        return partial(Plan, problem, why, a, b, kin.lengths, layouts) if fits else None
+
+    asked = _asked(a, b, split, options, scales)
     wants = f"the same call on all PEs of the team (size= gives a length that {group.size} does not divide)"
-    found: Plan = plans.find(operator, group, asked, make, "a", wants)
+    found: Plan = plans.find(operator, group, asked, make, "a", wants, alike, again)
     return found
 
 
@@ -322,6 +345,27 @@ def plan(
 def _asked(a: Any, b: Any, split: str, options: Mapping[str, Any], scales: Scales) -> tuple[Any, ...]:
     """What a plan is found by: nothing that is private to a PE, as layouts are."""
     return split, *plans.shared(a, b, *scales), *options.items()
+
+
+def _alike(
+    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales
+) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
+    """Return the rows of the whole product, and what plans have in common that share what they have; () for none."""
+    size = options.get("size")
+    if not isinstance(a, torch.Tensor) or a.dim() != 2 or not (size is None or (type(size) is int and size >= 0)):
+        return 0, ()
+    rows, given = rows_of_all(operator, a, team, split, size)
+    others = (each for each in options.items() if not (given and each[0] == "size"))
+    forms = (each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales)
+    return rows, (split, rounded(rows), given, a.shape[1], a.dtype, *plans.shared(b), *forms, *others)
+
+
+def _like(a: torch.Tensor, b: Any, scales: Scales) -> bytes | None:
+    """Return what describes operands on this PE but for the rows of a; None if they are no plain tensors."""
+    found = plans.described(None, a, b, *scales)
+    return (
+        found[:24] + found[32:] if type(found) is bytes else None
+    )  # the words of None, and three words in front of a's
 
 
 def _text_of(problem: Problem) -> str:

@@ -201,6 +201,23 @@ def problem_of(
     )  # fmt: skip
 
 
+def with_rows(problem: Problem, M: int, a: Operand | None = None, b: Operand | None = None) -> Problem:
+    """Return the same problem with M rows in all. a, b: how the operands lie in memory; None: as they do."""
+    divided = "M" in _DIVIDED[problem.operator, problem.split]
+    m = share_of(M, problem.me, problem.n_pes) if divided else M
+    options = problem.options
+    if divided and options.size is not None:
+        options = options._replace(size=M)
+    return problem._replace(M=M, m=m, options=options, a=a or problem.a, b=b or problem.b)
+
+
+def rows_of_all(operator: str, a: torch.Tensor, team: Team, split: str, size: int | None) -> tuple[int, bool]:
+    """Return the rows of the whole product, and whether ``size`` says how many they are."""
+    if "M" not in _DIVIDED.get((operator, split), ""):
+        return a.shape[0], False
+    return (a.shape[0] * team.size, False) if size is None else (size, True)
+
+
 def lengths_of(problem: Problem) -> list[str]:
     """Return lines with the lengths that all PEs know alike: of this PE's operands, or of the whole where it is given."""
     options, divided = problem.options, _DIVIDED[problem.operator, problem.split]
@@ -317,3 +334,8 @@ def operand_of(matrix: torch.Tensor) -> Operand:
     along = columns == 1 and (rows >= matrix.shape[1] or matrix.shape[0] <= 1)
     pitch = max(rows if along else columns, 1)
     return Operand(along, pitch, (matrix.data_ptr() | pitch * matrix.itemsize) % 16 == 0, matrix.dtype)
+
+
+def layouts_of(a: torch.Tensor, b: torch.Tensor) -> tuple[Operand, Operand, bool, bool]:
+    """Return how a and b lie in memory, and whether each is at a multiple of 16: kernels are compiled for such addresses."""
+    return operand_of(a), operand_of(b.T), a.data_ptr() % 16 == 0, b.data_ptr() % 16 == 0

@@ -50,10 +50,14 @@ class Product:
         """Return which tiles the kernel makes, encoded. above, before: as in tile.Schedule."""
         return Schedule(*map(encoded, (above, before, self.whole, self.tiles, self.crowd, self.row.least)))
 
+    @property
+    def groups(self) -> int:
+        """Of streamed tiles."""
+        return -(-(self.tiles - self.whole) // self.crowd)
+
     def sums(self, device: torch.device) -> torch.Tensor:
         """Allocate the sums of parts of streamed tiles."""
-        groups = -(-(self.tiles - self.whole) // self.crowd)
-        room = (2 * groups * self.programs, self.row.BM, self.row.BN)
+        room = (2 * self.groups * self.programs, self.row.BM, self.row.BN)
         return torch.empty(room, dtype=torch.float32, device=device)
 
     def form(self, fan: int, before: int = 0, rows: int | None = None) -> Form:

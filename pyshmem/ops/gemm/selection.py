@@ -13,6 +13,7 @@ from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE
 from pyshmem.ops.gemm.schedules import SCHEDULES
+from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.gemm.tuning import order_of
 from pyshmem.ops.gemm.tuning.population import tiles_of
 from pyshmem.ops.machine import machine
@@ -69,10 +70,21 @@ def choose(problem: Problem) -> tuple[Problem, str]:
 
 def steps_of(problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> Any:
     """Return the steps of a problem whose schedule has been chosen. space: the plan's memory; None: they allocate it."""
+    return _steps(problem)(problem, a, b, space)
+
+
+def steps_that_serve(problem: Problem) -> bool:
+    """Whether the steps of such a problem with more rows serve it."""
+    steps = _steps(problem)
+    return issubclass(steps, Steps) and steps.serves(problem)
+
+
+def _steps(problem: Problem) -> Any:
+    """The class of the steps of a problem."""
     schedule = problem.options.schedule
     if schedule == "fused" and few_rows.suits(problem):
-        return few_rows.MultiplyAndExchange(problem, a, b, space)
-    return SCHEDULES[schedule][problem.operator, problem.split](problem, a, b, space)
+        return few_rows.MultiplyAndExchange
+    return SCHEDULES[schedule][problem.operator, problem.split]
 
 
 def _require_split(problem: Problem, schedule: str) -> None:
@@ -103,6 +115,12 @@ def _order(problem: Problem, schedule: str) -> tuple[str, str]:
     if schedule == "fused" and few_rows.suits(problem):
         return WHOLE, "a program has all rows of its columns"
     return order_of(problem)
+
+
+def streams(problem: Problem) -> bool:
+    """Whether the schedule that was chosen for a problem may stream tiles."""
+    options = problem.options
+    return (problem.operator, options.schedule) in STREAMING and _steps(problem) is not few_rows.MultiplyAndExchange
 
 
 def _able(operator: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ Triton launches interpreted kernels.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from threading import Thread
 from typing import Any, NamedTuple, NoReturn
@@ -222,8 +222,13 @@ def words_of(args: Any, plan: Any) -> list[int]:
     return words
 
 
-def _packed(words: Iterable[int]) -> bytes:
-    return b"".join((word & (1 << 64) - 1).to_bytes(8, "little") for word in words)
+def _packed(words: Sequence[int]) -> bytes:
+    return struct.pack(f"<{len(words)}Q", *[word & (1 << 64) - 1 for word in words])
+
+
+def on_grid(prepared: bytes, grid: tuple[int, ...]) -> bytes:
+    """Return the plan of Loaded.prepared with another grid, of three numbers."""
+    return prepared[:16] + _packed(grid) + prepared[40:]
 
 
 @cache

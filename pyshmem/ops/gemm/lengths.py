@@ -1,0 +1,104 @@
+"""Products that differ in their rows alone, down to half of the most: their plans share memory, kernels and agreements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from pyshmem.ops.gemm.memory import RESULTS
+from pyshmem.ops.gemm.problem import Problem, with_rows
+from pyshmem.ops.gemm.selection import choose, steps_of, steps_that_serve, streams
+from pyshmem.ops.workspace import Workspace
+
+
+class Most:
+    """The steps for the most rows, of one schedule."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._made: dict[Any, Any] = {}  # by the layouts of a and b
+        self._memory: Workspace | None = None
+        self._lent: Workspace | None = None  # to the plan that was made last, which keeps the memory
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether it has so many rows, and a plan keeps its memory."""
+        return self._lent is not None and not self._lent.closed and self._problem.M >= problem.M
+
+    def steps(self, layouts: Any, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Any:
+        """Return the steps of a problem that it serves. layouts: of a and b. Collective for the first of all."""
+        found = self._made.get(layouts)
+        if found is None:
+            found = self._made[layouts] = steps_of(with_rows(problem, self._problem.M), a, b, self._memory)
+            self._memory = found.space
+        return found if problem.M == self._problem.M else found.resized(problem, a, b)
+
+    def lend(self, problem: Problem) -> Workspace:
+        """Return the memory for the plan of a problem."""
+        results = dict.fromkeys(RESULTS, (problem.result, problem.dtype)) if problem.symmetric else {}
+        assert self._memory is not None
+        self._lent = self._memory.lent(results)
+        self._memory.close()  # the plans keep it
+        return self._lent
+
+
+class Choice:
+    """A schedule that the plans for some numbers of rows have, as choose returns it, and the least and the most of these."""
+
+    def __init__(self, problem: Problem, why: str) -> None:
+        self.problem, self.why, self.least, self.most = problem, why, problem.M, problem.M
+
+
+class Lengths:
+    """What such plans share. All PEs have the same plans, so that none asks another one about the next.
+
+    accepted: the layouts of a and b, of operands that have been checked, by what describes these but for the rows of a.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """problem: of any of the plans, as it was asked for. Whether operands are aligned has been agreed on."""
+        self.accepted: dict[bytes, Any] = {}
+        self._problem = problem
+        self._choices: list[Choice] = []
+        self._most: dict[tuple[str, str], Most] = {}  # by schedule and order
+        most = rounded(problem.M)
+        for rows in (min(most // 2 + 1, most), most):
+            self.choose(rows, (problem.a, problem.b))
+
+    def choose(self, M: int, layouts: Any) -> tuple[Problem, str]:
+        """Do what selection.choose does for a problem of M rows in all. layouts: of a and b.
+
+        What is right for two numbers of rows is right between them. Orders that stream tiles change more often.
+        """
+        for each in self._choices:
+            if each.least <= M <= each.most:
+                return with_rows(each.problem, M, *layouts[:2]), each.why
+        chosen, why = choose(with_rows(self._problem, M, *layouts[:2]))
+        if streams(chosen):
+            return chosen, why
+        for each in self._choices:
+            if (each.problem.options.schedule, each.why) == (chosen.options.schedule, why):
+                each.least, each.most = min(each.least, M), max(each.most, M)
+                break
+        else:
+            self._choices.append(Choice(chosen, why))
+        return chosen, why
+
+    def most(self, problem: Problem) -> Most | None:
+        """Return the steps that serve a problem whose schedule has been chosen; None if only its own do.
+
+        The first ones are for its rows alone; if more rows come, the next ones are for as many as they may be.
+        """
+        if not steps_that_serve(problem):
+            return None
+        key = problem.options.schedule, problem.options.order
+        found = self._most.get(key)
+        if found is None or not found.serves(problem):
+            more = found is not None
+            found = self._most[key] = Most(with_rows(problem, rounded(problem.M)) if more else problem)
+        return found
+
+
+def rounded(rows: int) -> int:
+    """Return the most rows of plans that share what they have with one for ``rows``."""
+    return 1 << (rows - 1).bit_length() if rows else 0
