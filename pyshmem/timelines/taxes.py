@@ -45,7 +45,10 @@ class Call(NamedTuple):
 
 
 class Arrow(NamedTuple):
-    """From a call of ``source`` on its track, at ``begun``, to a wait of ``pe``, at ``ended``."""
+    """From a call of ``source`` on its track, at ``begun``, to a wait of ``pe``, at ``ended``.
+
+    sends: it goes to the begin of a request or a copy that the call has sent, instead.
+    """
 
     source: int
     source_track: int
@@ -53,6 +56,7 @@ class Arrow(NamedTuple):
     pe: int
     track: int
     ended: float
+    sends: bool = False
 
 
 class Taxes(NamedTuple):
@@ -75,8 +79,8 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
         rows = found["traceEvents"]
         calls = [call_of(row) for row in rows if row["ph"] == "X"]
         sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
-        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"])
-                  for row in rows if row["ph"] == "f" and row["cat"] == "arrow"]  # fmt: skip
+        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"], row["cat"] == "request")
+                  for row in rows if row["ph"] == "f"]  # fmt: skip
         return calls, arrows, list(_notes(found["metadata"]))
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
