@@ -34,6 +34,7 @@ from pyshmem.ops.gemm.operators import all_gather_gemm, gemm_all_gather, gemm_al
 from pyshmem.ops.gemm.plan import Plan, clear, plan
 from pyshmem.ops.gemm.tuning import tune
 from pyshmem.ops.norms.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.norms.problem import Plan as _PlanOfNorms
 from pyshmem.ops.norms.reduce_scatter_rms_norm import reduce_scatter_rms_norm, reduce_scatter_rms_norm_all_gather
 from pyshmem.ops.training.activations import recv_activations, send_activations
 from pyshmem.ops.training.reducer import GradientReducer
@@ -49,3 +50,5 @@ __all__ = [
 
 _ranges.put_into(_sys.modules[__name__], "shmem.ops.")
 _ranges.put_into(Plan, "shmem.ops.Plan.", "__call__", "close")
+_ranges.note_plans(Plan, "perform")
+_ranges.note_plans(_PlanOfNorms, "__call__")

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,7 @@ class Recorder:
         self._process = 0  # those that it forks write no timeline
         self._undo: Callable[[], None] = lambda: None  # ends the recording of interpreted kernels
         self._rings: Rings | None = None  # of compiled kernels
+        self._plans = 0  # that were noted
 
     def number(self, name: str) -> int:
         """The number of a name in events."""
@@ -53,6 +55,22 @@ class Recorder:
 
     def recorded(self, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
         return calls.record(label, call, self.number(label))
+
+    def noted(self, perform: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plan's method, noted in the event of the call under way; of plans within each other the innermost one."""
+
+        @wraps(perform)
+        def within(plan: Any, *arguments: Any) -> Any:
+            before = self._plans
+            found = perform(plan, *arguments)
+            if self._plans == before:
+                self._plans += 1
+                name = plan.title
+                number = self._names.get(name) or self.number(name)
+                _native.note_plan(number, plan.rereads(*arguments))
+            return found
+
+        return within
 
     def _note(self, **note: Any) -> None:
         if self._notes >= 0:
@@ -158,7 +176,7 @@ def install() -> None:
     asked = read("PYSHMEM_TRACE")
     if not asked:
         return
-    ranges.record = recorder.recorded
+    ranges.record, ranges.note = recorder.recorded, recorder.noted
     path = Path(os.path.abspath(asked))
 
     def listen(begins: bool) -> None:
@@ -192,7 +210,7 @@ def trace(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
 @contextmanager
 def _recording(file: Path) -> Iterator[None]:
     comm, generation = job.comm, job.generation
-    undo = ranges.replace(recorder.recorded)
+    undo = ranges.replace(recorder.recorded, recorder.noted)
     try:
         recorder.start(file)
         yield

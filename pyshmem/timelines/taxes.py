@@ -42,6 +42,9 @@ class Call(NamedTuple):
     ended_by: int | None = None
     nbytes: int = 0
     to: int = -1  # the PE of its data
+    plan: str = ""  # which performed an operator
+    within: int = 0  # bytes that kernels of it wrote and later ones of it read
+    earlier: tuple[tuple[str, int], ...] = ()  # bytes that it read again, by the calls that wrote them
 
 
 class Arrow(NamedTuple):
@@ -91,7 +94,8 @@ def call_of(row: dict[str, Any]) -> Call:
     end = row["ts"] + row["dur"]
     details = row["args"]
     known = row["pid"], row["tid"], row["name"], row["cat"], details.get("team", ""), details.get("ended_by")
-    return Call(row["ts"], end, *known, details.get("bytes", 0), details.get("pe", -1))
+    again = details.get("plan", ""), details.get("read_again_within", 0), tuple(details.get("read_again", {}).items())
+    return Call(row["ts"], end, *known, details.get("bytes", 0), details.get("pe", -1), *again)
 
 
 def _notes(metadata: dict[str, Any]) -> Iterator[str]:
@@ -102,7 +106,7 @@ def _notes(metadata: dict[str, Any]) -> Iterator[str]:
     if metadata["missing_pes"]:
         yield f"PEs without events: {metadata['missing_pes']}"
     if error := max((each or 0 for each in metadata["clock_error_us"].values()), default=0):
-        yield f"times of different hosts are compared with an error of up to {error:.1f} us"
+        yield f"times of GPUs and of other hosts have an error of up to {error:.1f} us"
 
 
 def _none() -> dict[str, float]:

@@ -52,6 +52,11 @@ class Step:
         self.block = triton.next_power_of_2(problem.hidden)
         self.shape = Shape(encoded(problem.tokens), encoded(problem.room), problem.hidden, problem.eps)
 
+    @property
+    def bytes_reread(self) -> int:
+        """The bytes of this PE's memory that a kernel of a call writes and a later one reads."""
+        return 0
+
     def part(self, name: str, *shape: int) -> torch.Tensor:
         """Return the first elements of an array, in this shape."""
         return self.space[name].view(-1)[: math.prod(shape)].view(shape)
@@ -140,6 +145,11 @@ class Pull(Step):
         constants = {"SHARED": self.shared, "FAN": self.fan, "STAGES": stages}
         self.prepare(kernels.pull_rows, context, self.space["words"], **constants)
 
+    @property
+    def bytes_reread(self) -> int:
+        """x, if it is copied."""
+        return 0 if self.copied is None else self.copied.nbytes
+
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.copied is None else self.copied.copy_(x), *more)
 
@@ -153,6 +163,11 @@ class BulkSynchronous(Step):
         super().__init__(problem, {"total": ((problem.room, problem.hidden), problem.dtype)}, problem.room)
         self.total = self.part("total", problem.tokens, problem.hidden)
         self.kernel = normaliser(self, problem.tokens)
+
+    @property
+    def bytes_reread(self) -> int:
+        """The sum, and x, if it is copied."""
+        return self.total.nbytes * (1 if self.problem.pulled else 2)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         total = self.total
