@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from benchmarks.collectives import ROWS
 from hypothesis import given, settings
 from pyshmem.launch import predict as command
 from pyshmem.timelines.prediction import CALLS, Links, Machine, exchanges, moved, predicted
@@ -121,6 +122,12 @@ def test_meetings_grow_with_the_pes_as_the_page_on_scaling_says(name, recorded, 
     call = Call(0, 1, 0, 0, f"shmem.{name}", "meet", nbytes=0 if name == "barrier_all" else 8)
     grows = moved if call.nbytes else lambda _, n: exchanges(n)
     assert grows(call, pes) / grows(call, recorded) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("row", {row.name: row for row in ROWS if row.bus}.values(), ids=lambda row: row.name)
+def test_meetings_move_the_bytes_of_which_benchmarks_print_the_rate(row):
+    call = Call(0, 1, 0, 0, f"shmem.{row.name}", "meet", nbytes=row.nbytes)
+    assert moved(call, 4) == pytest.approx(row.bus(4) * row.nbytes)
 
 
 def test_a_meeting_of_few_bytes_among_puts_of_many_takes_the_latency_of_meetings():
