@@ -26,7 +26,9 @@ from __future__ import annotations
 
 import sys as _sys
 
+from pyshmem.ops.attention.decode import Plan as _PlanOfDecode
 from pyshmem.ops.attention.decode import flash_decode
+from pyshmem.ops.attention.prefill import Plan as _PlanOfAttention
 from pyshmem.ops.attention.prefill import attention
 from pyshmem.ops.experts.operators import moe_combine, moe_dispatch
 from pyshmem.ops.float8 import Scaled
@@ -51,4 +53,6 @@ __all__ = [
 _ranges.put_into(_sys.modules[__name__], "shmem.ops.")
 _ranges.put_into(Plan, "shmem.ops.Plan.", "__call__", "close")
 _ranges.note_plans(Plan, "perform")
-_ranges.note_plans(_PlanOfNorms, "__call__")
+for _kind in (_PlanOfNorms, _PlanOfDecode, _PlanOfAttention):
+    _ranges.note_plans(_kind, "__call__")
+_ranges.note_plans(_PlanOfAttention, "summed")

@@ -157,6 +157,17 @@ for schedule in "bulk_synchronous", "push":
     with shmem.trace("norm " + schedule + ".json"):
         y, h = ops.all_reduce_rms_norm(x, residual, weight, schedule=schedule)
         ops.all_reduce_rms_norm(y, h, weight, schedule=schedule)
+for schedule in "bulk_synchronous", "push", "pull":
+    with shmem.trace("shares " + schedule + ".json"):
+        ops.reduce_scatter_rms_norm_all_gather(x, residual[: 64 // n], weight, schedule=schedule)
+tokens = torch.rand(1, 64, 2, 16)
+with shmem.trace("attention.json"):
+    for schedule in "bulk_synchronous", "copy_engine", "library":
+        ops.attention(tokens, tokens, tokens, causal=True, order="contiguous", schedule=schedule)
+q, k, v = torch.rand(2, 4, 16), torch.rand(2, 128, 2, 16), torch.rand(2, 128, 2, 16)
+with shmem.trace("decode.json"):
+    for schedule in "bulk_synchronous", "fused":
+        ops.flash_decode(q, k, v, schedule=schedule)
 """
 ITEM, N = 4, 2
 BLOCK = 64 * 64 * ITEM  # of a PE
@@ -215,6 +226,32 @@ def test_norms_by_bulk_synchronous_read_the_copy_of_x_and_its_sum_again_and_by_p
     assert rows["norm bulk_synchronous"][0] == {
         f"{name} bulk_synchronous": (2, 2 * 2 * BLOCK, {f"{name} bulk_synchronous": 2 * BLOCK})}  # fmt: skip
     assert rows["norm push"][0] == {f"{name} push": (2, 0, {f"{name} push": 2 * BLOCK})}
+
+
+def test_norms_of_shares_read_what_is_gathered_and_copied_again(rows):
+    share, name = BLOCK // N, "reduce_scatter_rms_norm_all_gather by"
+    # x is copied; then the share's sum, its normalised rows, all rows that are gathered
+    assert rows["shares bulk_synchronous"][0][f"{name} bulk_synchronous"].within == BLOCK + share + share + BLOCK
+    assert rows["shares push"][0][f"{name} push"].within == BLOCK  # the result is copied out of the plan's memory
+    assert rows["shares pull"][0][f"{name} pull"].within == 2 * BLOCK  # x, too
+
+
+def test_attention_reads_the_keys_and_values_that_its_queries_see_again_and_what_it_merges(rows):
+    own = 2 * 64 * 2 * 16 * ITEM  # keys and values of 64 tokens with 2 heads of 16
+    within = [
+        {name.removeprefix("attention by "): row.within for name, row in rows["attention"][pe].items()}
+        for pe in range(N)
+    ]
+    assert within[0] == {"bulk_synchronous": 2 * own, "copy_engine": own, "library": 0}  # its queries come first
+    merged = N * 64 * 2 * (16 + 1) * ITEM  # two results, and the sum of weights of each row
+    assert within[1] == {"bulk_synchronous": 3 * own, "copy_engine": 2 * own, "library": own + merged}
+
+
+def test_decoding_in_one_kernel_leaves_nothing_and_in_four_its_parts(rows):
+    values = 17 * ITEM  # of a head: 16 elements, and the logarithm of the sum of weights
+    splits, heads = 5, 2 * 4  # the interpreter has room for 5 programs, and 4 groups of heads
+    within = {name: row.within for name, row in rows["decode"][0].items()}
+    assert within == {"flash_decode by bulk_synchronous": (splits + 1 + N) * heads * values, "flash_decode by fused": 0}
 
 
 # elements of this PE's memory, of two PEs: M 10, N 6, K 8, this PE's share of M is 5, of N 3, of K 4
