@@ -73,8 +73,8 @@ def _print(found: Sequence[tuple[str, Prediction]]) -> None:
     """Print the links, then the times. found: with what each line begins with."""
     for name, each in found:
         for route, links in each.links.items():
-            rate = short(1e6 * links.rate, "B/s") if links.rate != float("inf") else "any rate"
-            print(f"{name}{route} took {links.latency:.3g} us + bytes at {rate}, each +- {100 * links.error:.0f} %")
+            rate = f" + bytes at {short(1e6 * links.rate, 'B/s')}" if links.rate != float("inf") else ""
+            print(f"{name}{route} took {links.latency:.3g} us{rate}, each +- {100 * links.error:.0f} %")
     for name, each in found:
         print(f"{name}recorded {_ms(each.recorded)}, predicted {_ms(each.time)} +- {_ms(each.error)}")
     (least, low), (most, high) = (pick(found, key=lambda pair: pair[1].sent) for pick in (min, max))

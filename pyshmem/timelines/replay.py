@@ -47,6 +47,7 @@ class Timeline:
         on_gpu = [each for each in calls if is_of_gpu(each)]
         works = {pe: Work(pe, own) for pe in self.pes if (own := [each for each in on_gpu if each.pe == pe])}
         senders = _senders(calls, arrows)
+        self._sent = {*senders.values()}
         self.steps: dict[Thread, list[Step]] = {}
         for pe, own in host.items():
             work = works.get(pe)
@@ -84,6 +85,8 @@ class Timeline:
         call = stack[-1] if stack else None
         between = gaps[0] <= begin and end <= gaps[1]
         part = MEETING if call in self.last else part_of(call, between)
+        if work and (call in self._sent or (call and stack[0].kind == "operator" and call.kind != "operator")):
+            part = LIBRARY  # it enqueues
         moves = part == COMMUNICATION and call and call.kind in ("put", "get") and call.nbytes
         flight = Flight(call.begin, call.end, call.nbytes, call.nbytes) if call and moves else None
         step = Step(begin, end, part, call, bool(call and begin == call.begin), bool(call and end == call.end),

@@ -162,6 +162,20 @@ def test_copies_of_a_stream_follow_each_other_and_begin_no_earlier_than_what_the
     assert found.time == pytest.approx(wanted)
 
 
+def test_a_call_that_enqueues_a_copy_takes_no_longer_on_a_slower_link():
+    calls, _ = copied()
+    nbytes = [each._replace(nbytes=400_000, to=1) if each.kind == "put" else each for each in calls]
+    alone = [each for each in nbytes if each.kind != "operator"]
+    arrows_of = [sends(put, each) for put, each in zip(alone[:2], alone[2:], strict=True)]
+    for program in (
+        (nbytes, [sends(put, each) for put, each in zip(nbytes[1:3], nbytes[3:], strict=True)]),
+        (alone, arrows_of),
+    ):
+        found = predicted(Timeline(*program), Machine(link_rate=1))
+        assert [*found.links] == [COPIES] and found.sent == 800_000
+        assert found.time == pytest.approx(Timeline(*program).replay(unchanged) + 2 * 360)
+
+
 def test_a_copy_that_has_waited_for_computing_does_not_begin_earlier_when_the_one_before_it_is_faster():
     calls, arrows = copied()
     later = copy(0, 300, 340, 400_000, 1)
