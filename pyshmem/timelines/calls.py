@@ -24,6 +24,7 @@ _ARGUMENTS = (
     ("ctx",),
     ("team",),
 )
+NO_ARGUMENTS = (-1,) * len(_ARGUMENTS), ("",) * len(_ARGUMENTS)  # places and names, of calls that have none of these
 _PE, _ARRAY, _SIZE, _WORD, _VALUE, _OP, _CTX, _TEAM = range(len(_ARGUMENTS))
 _COMPARISONS: dict[Any, int] = {**{sign: code for code, sign in enumerate(SIGNS)}, **{code: code for code in range(6)}}
 _MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "all_gather", "all_to_all",

@@ -25,6 +25,7 @@ from pyshmem.timelines.events import (
     OPERATORS,
     SET,
     SPAN,
+    TORCH,
     WAITS,
     WORD,
     Event,
@@ -47,8 +48,8 @@ _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "
 
 
 def kind(event: Event) -> str:
-    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program, span, call, and on the
-    tracks of what executes calls request or copy."""
+    """The category of an event: put, get, atomic, order, wait, test, meet, operator, torch, kernel, program, span, call, and
+    on the tracks of what executes calls request or copy."""
     name = event.name
     if event.track >= COPIES:
         return "copy" if event.track == COPIES else "request"
@@ -56,6 +57,8 @@ def kind(event: Event) -> str:
         return "meet" if event.op == MEET else "span"
     if name.startswith(OPERATORS):
         return "operator"
+    if name.startswith(TORCH):
+        return "torch"
     if event.track == KERNELS and not name.startswith("dev."):
         return "kernel" if event.place == 0 else "program"
     words = plain(name)

@@ -33,6 +33,7 @@ _C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char"
 _C_SIZES = re.compile(r"^(i?b?put|i?b?get)(mem|\d+)")
 
 
+TORCH = "torch."  # what the names of torch's operators begin with
 OPERATORS = ("shmem.ops.", "shmem.irregular.")  # what their names begin with
 
 

@@ -45,6 +45,7 @@ class Recorder:
         self._undo: Callable[[], None] = lambda: None  # ends the recording of interpreted kernels
         self._rings: Rings | None = None  # of compiled kernels
         self._plans = 0  # that were noted
+        self._torch: Any = None  # the mode that records torch's operators
 
     def number(self, name: str) -> int:
         """The number of a name in events."""
@@ -111,6 +112,11 @@ class Recorder:
             self._rings = Rings()
             self._rings.open()
         self.compare_clocks()
+        if read("PYSHMEM_TRACE_TORCH"):
+            from pyshmem.timelines.torch_calls import Watch
+
+            self._torch = Watch(self.number)
+            self._torch.__enter__()
 
     def compare_clocks(self) -> None:
         """Collective over all PEs."""
@@ -136,6 +142,9 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no more. The last PE that comes here writes the timeline."""
+        if self._torch is not None:
+            self._torch.__exit__(None, None, None)
+            self._torch = None
         if self._rings and self._process == os.getpid():
             self._take_kernels(self._rings)
             self._rings = None

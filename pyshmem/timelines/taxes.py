@@ -210,7 +210,7 @@ def part_of(call: Call | None, between: bool) -> str:
         return WAITING
     if call.kind in _COMMUNICATES:
         return COMMUNICATION
-    return COMPUTING if call.kind in ("kernel", "program", "span") else LIBRARY
+    return COMPUTING if call.kind in ("kernel", "program", "span", "torch") else LIBRARY
 
 
 class Link(NamedTuple):

@@ -169,6 +169,32 @@ with shmem.trace("decode.json"):
     for schedule in "bulk_synchronous", "fused":
         ops.flash_decode(q, k, v, schedule=schedule)
 """
+WITH_TORCH = """
+import torch
+import pyshmem as shmem
+from pyshmem import ops
+
+shmem.init()
+n = shmem.n_pes()
+a, b, places = torch.rand(64, 64), torch.rand(64, 64), torch.arange(64 * n)
+out = shmem.zeros(64 * n, 64)
+ops.gemm_all_gather(a, b, out=out)
+ops.gemm_reduce_scatter(out, b)
+with shmem.trace("out.json"):
+    ops.gemm_all_gather(a, b, out=out)
+    hidden = torch.relu(out)  # reads all of it, and writes as much
+    hidden.add_(1)  # both, too
+    hidden[:64].copy_(a)  # which nobody wrote, into a half
+    chosen = hidden[places]  # of hidden nothing is known
+    rows = ops.gemm_reduce_scatter(hidden, b)
+    del hidden
+    again = torch.empty(64 * n, 64)
+    torch.add(again, 1, out=out)
+    ops.gemm_reduce_scatter(out, b)
+hidden = torch.relu(rows)
+with shmem.trace("next.json"):
+    torch.sigmoid(rows)
+"""
 ITEM, N = 4, 2
 BLOCK = 64 * 64 * ITEM  # of a PE
 WRITTEN = "gemm_all_gather by bulk_synchronous"
@@ -252,6 +278,23 @@ def test_decoding_in_one_kernel_leaves_nothing_and_in_four_its_parts(rows):
     splits, heads = 5, 2 * 4  # the interpreter has room for 5 programs, and 4 groups of heads
     within = {name: row.within for name, row in rows["decode"][0].items()}
     assert within == {"flash_decode by bulk_synchronous": (splits + 1 + N) * heads * values, "flash_decode by fused": 0}
+
+
+def test_with_torch_its_operators_are_calls_that_read_and_write_and_compute(tmp_path):
+    status, _, err = mpiexec(N, WITH_TORCH, tmp_path=tmp_path, environment={"PYSHMEM_TRACE_TORCH": "1"})
+    assert status == 0, err
+    calls, _, _ = taxes.read(tmp_path / "out.json")
+    row = locality.by_calls(calls)[0]
+    half, product = N * BLOCK // 2, "gemm_reduce_scatter by bulk_synchronous"
+    assert row["torch.relu"] == (1, None, {WRITTEN: N * BLOCK})
+    assert row["torch.add_"] == (1, None, {"torch.relu": N * BLOCK})
+    assert row[product].writers == {"torch.add_": half, "torch.copy_": half, "torch.add": N * BLOCK}
+    assert set(row) == {"torch.relu", "torch.add_", WRITTEN, product}
+    (relu,) = (each for each in calls if each.pe == 0 and each.name == "torch.relu")
+    parts = taxes.divided(calls).parts[0]
+    assert relu.kind == "torch" and parts["computing"] >= relu.end - relu.begin
+    calls, _, _ = taxes.read(tmp_path / "next.json")
+    assert [each.name for each in calls] == ["torch.sigmoid"] * N
 
 
 # elements of this PE's memory, of two PEs: M 10, N 6, K 8, this PE's share of M is 5, of N 3, of K 4
