@@ -97,12 +97,10 @@ class InJobClock:
                 case.step()
         self._together()
         if case.how == GRAPH:
-            if active := self._active(case):
-                case = case._replace(step=self.accelerator.captured(case.step, case.calls))
-            case = case._replace(calls=REPLAYS, per=case.per * case.calls)
+            replay = self.accelerator.captured(case.step, case.calls)
+            case = case._replace(step=replay, calls=REPLAYS, per=case.per * case.calls)
             self._together()
-            if active:
-                case.step()
+            replay()
             self._together()
         if case.ahead:
             self._together()

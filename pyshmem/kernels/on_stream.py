@@ -6,7 +6,8 @@ graphs can replay the kernels. See pyshmem.host.on_stream.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 import torch
 import triton
@@ -247,8 +248,9 @@ def reduction_row(
         if nbytes > row.most:
             continue
         if row.kind == WORDS and aligned and members <= WORDS_MEMBERS.value:
-            lanes = -(-count // shared_by(2, NUMBERS[dtype]))
-            block = min(row.size // words_in(NUMBERS[dtype]), triton.next_power_of_2(lanes))
+            shared, words = _packing(dtype)
+            lanes = -(-count // shared)
+            block = min(row.size // words, 1 << (lanes - 1).bit_length())
             if -(-lanes // block) <= room and 8 * row.size <= context.piece:
                 return row, block
         elif row.kind != WORDS and (row.kind != SENT or (-(-nbytes // row.size) <= room and row.size <= context.piece)):
@@ -257,17 +259,22 @@ def reduction_row(
 
 
 def _tiles(context: DeviceContext, op: str, dtype: torch.dtype, count: int, block: int, warps: int) -> Bound:
-    element, early, ours = NUMBERS[dtype], may_be_early(), of_team(context)
-    shared = shared_by(2, element)
-    kind = element, op, block, count % shared == 1, early
-    loaded = _cached(reduce_tiles).find(ours, 0, 0, 0, *kind, num_warps=warps)
-    return bind(loaded, (-(-count // (shared * block)),), (ours,), (count,), early)
+    shared, _ = _packing(dtype)
+    early, ours = may_be_early(), of_team(context)
+    kind = NUMBERS[dtype], op, block, count % shared == 1, early
+    return _bound(reduce_tiles, ours, kind, warps, -(-count // (shared * block)), (count,), early)
+
+
+@cache
+def _packing(dtype: torch.dtype) -> tuple[int, int]:
+    """Return the elements of a lane, and its words."""
+    element = NUMBERS[dtype]
+    return int(shared_by(2, element)), int(words_in(element))
 
 
 def _sent(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Bound:
     block = row.size // dtype.itemsize
-    loaded = _cached(reduce_sent).find(context, 0, 0, 0, NUMBERS[dtype], op, block, num_warps=row.warps)
-    return bind(loaded, (-(-count // block),), (context,), (count,))
+    return _bound(reduce_sent, context, (NUMBERS[dtype], op, block), row.warps, -(-count // block), (count,))
 
 
 def combines(dtype: torch.dtype, members: int, arch: str) -> bool:
@@ -284,23 +291,21 @@ def waited_for(context: DeviceContext, op: str, dtype: torch.dtype, count: int) 
 
 def _arrays(context: DeviceContext, op: str, dtype: torch.dtype, count: int, row: Row) -> Bound:
     kind = NUMBERS[dtype], op, row.kind == APART
-    loaded = _cached(reduce_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
-    return bind(loaded, at_most(row.size, context), (context,), (count,))
+    return _bound(reduce_arrays, context, kind, row.warps, at_most(row.size, context), (count,))
 
 
 def scan(context: DeviceContext, routine: str, dtype: torch.dtype, count: int) -> Bound:
     """Plan sum_inscan or sum_exscan."""
     row = _large(count * dtype.itemsize)
     kind = NUMBERS[dtype], routine.removeprefix("sum_"), f"{routine}_on_stream"
-    loaded = _cached(scan_arrays).find(context, 0, 0, 0, *kind, num_warps=row.warps)
-    return bind(loaded, at_most(row.size, context), (context,), (count,))
+    return _bound(scan_arrays, context, kind, row.warps, at_most(row.size, context), (count,))
 
 
 def scattering(context: DeviceContext, members: int, op: str, dtype: torch.dtype, count: int) -> Bound:
     """Plan reduce_scatter. count: the elements of a block."""
     row = _large(members * count * dtype.itemsize)
-    loaded = _cached(reduce_blocks).find(context, 0, 0, 0, NUMBERS[dtype], op, num_warps=row.warps)
-    return bind(loaded, at_most(row.size, context), (context,), (count,))
+    kind = NUMBERS[dtype], op
+    return _bound(reduce_blocks, context, kind, row.warps, at_most(row.size, context), (count,))
 
 
 def _large(nbytes: int) -> Row:
@@ -311,23 +316,40 @@ def _large(nbytes: int) -> Row:
 def movement(context: DeviceContext, routine: str, itemsize: int, count: int, root: int) -> Bound:
     """Plan fcollect, alltoall or broadcast. itemsize, count: the bytes of an element, and the elements to each PE."""
     counts = (count, root) if routine == "broadcast" else (count,)
-    kernel, constants = _MOVES[routine], [BITS[itemsize]]
+    kernel, constants = _MOVES[routine], (BITS[itemsize],)
     nbytes = count * itemsize
     if routine == "broadcast" and decoded(context.n_pes) > 2 and nbytes > FEW_BYTES:
-        kernel, constants = cast_shares, [BITS[itemsize], 2 if nbytes <= MANY_BYTES else 4]
+        kernel, constants = cast_shares, (BITS[itemsize], 2 if nbytes <= MANY_BYTES else 4)
     row = first(tables().copies, nbytes)
-    loaded = _cached(kernel).find(context, 0, 0, *(0 for _ in counts), *constants, num_warps=row.warps)
-    return bind(loaded, at_most(row.size, context), (context,), counts)
+    return _bound(kernel, context, constants, row.warps, at_most(row.size, context), counts)
 
 
 def barrier(context: DeviceContext) -> Bound:
     early = may_be_early()
-    return bind(_cached(meet_all).find(context, 0, 0, early, num_warps=4), (1,), (context,), early=early)
+    return _bound(meet_all, context, (early,), 4, 1, (), early)
 
 
-def at_most(programs: int, context: DeviceContext) -> tuple[int]:
+def _bound(
+    kernel: Any, context: DeviceContext, kind: tuple[Any, ...], warps: int, programs: int, counts: tuple[int, ...],
+    early: bool = False,
+) -> Bound:  # fmt: skip
+    """Plan a kernel of these constants on so many programs. counts: its last arguments."""
+    found = _uncounted(kernel, context, kind, warps, programs, len(counts), early)
+    return found._replace(last=(*counts, *found.last))
+
+
+@lru_cache(maxsize=1024)
+def _uncounted(
+    kernel: Any, context: DeviceContext, kind: tuple[Any, ...], warps: int, programs: int, counts: int, early: bool
+) -> Bound:  # fmt: skip
+    """Plan a kernel for any counts: only they differ between most lengths."""
+    loaded = _cached(kernel).find(context, 0, 0, *[0] * counts, *kind, num_warps=warps)
+    return bind(loaded, (programs,), (context,), early=early)
+
+
+def at_most(programs: int, context: DeviceContext) -> int:
     """Return the grid of up to so many programs."""
-    return (max(min(programs, programs_of(context)), 1),)
+    return max(min(programs, programs_of(context)), 1)
 
 
 @cache

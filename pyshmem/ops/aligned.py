@@ -19,21 +19,35 @@ class Aligned:
     Arrays keep their types from call to call.
     """
 
-    __slots__ = ("_forms", "_made", "_usual")
+    __slots__ = ("_forms", "_given", "_made", "_numbers", "_usual", "_words")
 
     def __init__(
         self, routine: str, kernel: Any, grid: int, fixed: tuple[Any, ...], constants: Mapping[str, Any],
-        bundle: Any = None, early: bool = False, **options: Any,
+        bundle: Any = None, early: bool = False, numbers: tuple[Any, ...] = (), **options: Any,
     ) -> None:  # fmt: skip
-        """fixed, constants, early, options: as in Prepared.  bundle: the NamedTuple of the arrays, if they are one."""
+        """fixed, constants, early, options: as in Prepared.  bundle: the NamedTuple of the arrays, if they are one.
 
-        def made(arrays: tuple[torch.Tensor, ...]) -> Prepared:
+        numbers: parameters between fixed and the arrays, ints or tuples of them, for which no kernel of its own is compiled.
+        """
+
+        def given(numbers: tuple[Any, ...], arrays: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
+            return (*numbers, bundle(*arrays)) if bundle else (*numbers, *arrays)
+
+        def made(numbers: tuple[Any, ...], arrays: tuple[torch.Tensor, ...]) -> Prepared:
             require_no_capture(routine)
-            return Prepared(kernel, grid, fixed, bundle(*arrays) if bundle else arrays, constants, early, **options)
+            return Prepared(kernel, grid, fixed, given(numbers, arrays), constants, early, **options)
 
-        self._made = made
+        self._given, self._made, self._numbers = given, made, numbers
         self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16
         self._usual: Prepared | None = None  # for arrays that are all
+        self._words: list[int] = []  # of the numbers, once there is a form
+
+    def with_numbers(self, *numbers: Any) -> Aligned:
+        """Return the same kernels with other numbers."""
+        made = object.__new__(Aligned)
+        made._given, made._made, made._forms, made._numbers = self._given, self._made, self._forms, numbers
+        made._usual, made._words = None, []
+        return made
 
     def __call__(self, *arrays: torch.Tensor) -> None:
         """Enqueue the kernel with these arrays. Errors: ArgumentError for a new form in a capture; LaunchError."""
@@ -46,10 +60,15 @@ class Aligned:
             places = tuple([address & 15 == 0 for address in addresses])
             form = self._forms.get(places)
             if form is None:
-                form = self._forms[places] = self._made(arrays)
+                form = self._forms[places] = self._made(self._numbers, arrays)
+            if self._numbers and not self._words:
+                self._words = form.words_of(*self._numbers)
             if all(places):
                 self._usual = form
-        form.at(addresses, arrays)
+        if form.bound is None:
+            form.plainly(None, None, *self._given(self._numbers, arrays))
+        else:
+            form.at([*self._words, *addresses], arrays)
 
 
 class ByPlaces:

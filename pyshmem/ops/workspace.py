@@ -176,6 +176,9 @@ class Workspace:
             found = self._arrays[name] = flat.view(dtype).reshape(shape)
         return found
 
+    def __contains__(self, name: str) -> bool:
+        return name in self._wanted
+
     def get(self, name: str) -> torch.Tensor | None:
         """Return an array, or None if there is none of this name."""
         return self[name] if name in self._wanted else None

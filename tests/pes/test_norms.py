@@ -6,6 +6,7 @@ import torch
 from operands import close_to, equal_on_all_pes, odd, of_the_caller, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
 from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops import workspace
 from pyshmem.ops.machine import Machine
 from pyshmem.ops.norms import all_reduce_rms_norm as of_all
 from pyshmem.ops.norms import reduce_scatter_rms_norm as of_shares
@@ -133,6 +134,27 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(name, s
         made = plans_of_models._plans.values()
         rooms = {id(plan.space.room) for plan in made if plan.problem.tokens in lengths}
         assert len(rooms) <= (2 if schedule == "bulk_synchronous" else 1)  # some of its lengths want x copied
+
+
+@every_schedule
+def test_a_new_length_of_a_known_power_of_two_is_asked_of_no_other_pe(name, schedule, monkeypatch):
+    Case(name, 7, 34).call(schedule)
+    monkeypatch.setattr(plans_of_models, "require_alike", None)
+    monkeypatch.setattr(workspace, "Room", None)
+    for seed, tokens in enumerate((8, 5, 6, 7, 8)):
+        case = Case(name, tokens, 34, seed=seed)
+        case.check(case.call(schedule), tokens)
+
+
+@every_operator
+def test_operands_of_a_new_length_are_checked_on_their_own_pe(name):
+    for tokens in (8, 6):
+        Case(name, tokens, 34).call()
+    case = Case(name, 7, 34)
+    if case.me == 0:
+        case.residual = case.residual[:-1]
+        with refuses(name, "residual: got shape"):
+            case.call()
 
 
 @every_operator

@@ -62,7 +62,9 @@ def all_reduce_rms_norm(
     given = norm.given_of(x, residual, weight, out, residual_out)
     options = eps, schedule, out_dtype
     asked, make = partial(norm.asked_of, given, *options, READING), partial(_prepare, given, *options)
-    return plans.call(NAME, team, plans.described(*given), options, make, asked)(given, reuse)  # type: ignore[no-any-return]
+    return plans.call(NAME, team, plans.described(*given), options, make, asked, partial(norm.alike_of, given))(
+        given, reuse
+    )  # type: ignore[no-any-return]
 
 
 def reference(
@@ -75,13 +77,28 @@ def reference(
 
 def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
-    kind = norm.checked(NAME, given, eps, out_dtype, lambda tokens: (tokens, tokens))
+    kind = norm.checked(NAME, given, eps, out_dtype, _shapes)
     chosen = _chosen(schedule, team, given, kind == KIND)
     x, read = given.x, norm.pulled(given.x, schedule, READING)
     tokens, hidden = x.shape
     problem = norm.Problem(NAME, team, tokens, tokens, tokens, hidden, x.dtype, kind, float(eps), read, given=False)
     place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
-    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, SCHEDULES[chosen])
+    return partial(norm.text_of, problem, given, chosen, place), partial(
+        norm.Plan, problem, chosen, SCHEDULES[chosen], norm.like_of(given)
+    )
+
+
+def _again(given: norm.Given, schedule: Any, kin: norm.Plan) -> Any:
+    """Return what makes the plan for another number of rows: what plans.find wants to know."""
+
+    def choose(kin: norm.Plan) -> str:
+        return _chosen(schedule, kin.team, given, kin.problem.kind == KIND)
+
+    return norm.again(given, choose, SCHEDULES, _shapes, kin)
+
+
+def _shapes(tokens: int) -> tuple[int, int]:
+    return tokens, tokens
 
 
 def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:

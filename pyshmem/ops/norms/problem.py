@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
-import triton
 
-import pyshmem as shmem
 from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, require_array, shared
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, shared, symmetric
 from pyshmem.ops.workspace import Wanted
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -57,7 +56,7 @@ class Problem(NamedTuple):
     @property
     def room(self) -> int:
         """The rows of x that symmetric memory is made for: calls with as many tokens, or fewer down to half, share it."""
-        return triton.next_power_of_2(self.tokens)
+        return room_of(self.tokens)
 
     @property
     def largest(self) -> int:
@@ -84,16 +83,25 @@ class Plan:
     key: Any = None
     used = 0  # as in plans.Plan
 
-    def __init__(self, problem: Problem, schedule: str, step: Callable[[Problem], Any]) -> None:
-        """step: makes the schedule of the problem."""
+    def __init__(
+        self, problem: Problem, schedule: str, step: Callable[[Problem], Any], like: Any, kin: Plan | None = None
+    ) -> None:
+        """step: makes the schedule of the problem.  like: what like_of returns for arrays that have been checked.
+
+        kin: a plan of other numbers of rows in the same room.
+        """
+        self.accepted: set[Any] = kin.accepted if kin else set()
+        if like:
+            self.accepted.add(like)
+        serves = kin is not None and not kin.space.closed and kin.schedule == schedule
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        self._none = torch.empty(1, dtype=torch.float32, device=device())
-        self._step = step(problem)
-        self.space = self._step.space
-        self._scaled, self._written = problem.kind == KIND, self.space.get("out 0") is not None
+        self._none = kin._none if kin else torch.empty(1, dtype=torch.float32, device=device())
+        self._step = kin._step.resized(problem) if kin and serves else step(problem)
+        self.space = self._step.space.lent({})
+        self._step.space.close()  # its plans keep the memory
+        self._scaled, self._written = problem.kind == KIND, "out 0" in self.space
         self._results = InTurn(self._own, self.space.room if self._written else None)
         self._kinds = problem.results
-        self.title = f"{problem.routine} by {schedule}"  # in timelines
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
         self._sizes = problem.tokens * row, own, problem.made * problem.hidden * problem.kind.itemsize, own  # of _NAMES
@@ -116,11 +124,6 @@ class Plan:
             out, scales = out.clone(), scales.clone() if scaled else None
         return Scaled(out, scales) if scaled else out, sums
 
-    def rereads(self, given: Given, reuse: bool) -> int:
-        """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""
-        copied = given.out is None and self._written and not reuse
-        return self._step.bytes_reread + copied * (self._sizes[2] + 4 * self.problem.made * self._scaled)  # type: ignore[no-any-return]
-
     def _own(self, parity: int | None) -> tuple[torch.Tensor, ...]:
         """Return the arrays that calls of this parity reuse, symmetric ones where peers write them. None: new ones."""
         found = []
@@ -132,6 +135,11 @@ class Plan:
         return out, sums, scales
 
 
+def room_of(tokens: int) -> int:
+    """Return the rows of x of the room for so many."""
+    return 1 << (tokens - 1).bit_length() if tokens else 0
+
+
 def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) -> Given:
     values, scales = out if isinstance(out, Scaled) else (out, None)
     return Given(x, residual, weight, values, residual_out, scales)
@@ -141,6 +149,43 @@ def asked_of(given: Given, eps: Any, schedule: Any, out_dtype: Any, reading: tup
     """What a plan is found by. reading: as in pulled."""
     kinds = shared(given.x, given.weight)
     return *kinds, given.scales is not None, eps, schedule, out_dtype, pulled(given.x, schedule, reading)
+
+
+def alike_of(given: Given, asked: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what plans of one room have in common. asked: what asked_of returns, and more."""
+    x = given.x
+    if not isinstance(x, torch.Tensor) or x.dim() != 2:
+        return ()
+    return room_of(x.shape[0]), x.shape[1], x.dtype, *asked[1:]
+
+
+def like_of(given: Given) -> bytes | None:
+    """Return what describes the arrays of a call on this PE but for their numbers of rows; None for calls with results."""
+    found, row = described(*given), (given.x.shape[1], 1)
+    if given.out is not None or given.residual is None or type(found) is not bytes:
+        return None
+    if (given.x.stride(), given.residual.stride()) != (row, row):
+        return None
+    return (
+        found[:16] + found[24:64] + found[72:]
+    )  # the third word of x, and that of the residual, which has six words, too
+
+
+def again(
+    given: Given, choose: Callable[[Plan], str], schedules: Any, shapes: Callable[[int], tuple[int, int]], kin: Plan
+) -> Any:
+    """Return what makes the plan of a call like one that has been checked; None for another call.
+
+    choose: returns its schedule, one of ``schedules``.  shapes: as in checked.  kin: as in Plan.
+    """
+    if (like := like_of(given)) not in kin.accepted:
+        return None
+    tokens = len(given.x)
+    kept, made = shapes(tokens)
+    if len(given.residual) != kept:
+        return None
+    problem, schedule = kin.problem._replace(tokens=tokens, kept=kept, made=made), choose(kin)
+    return partial(Plan, problem, schedule, schedules[schedule], like, kin)
 
 
 def checked(
@@ -195,7 +240,7 @@ def require_symmetric(routine: str, given: Given, names: tuple[str, ...]) -> Non
 def pulled(x: Any, schedule: Any, reading: tuple[str, ...]) -> bool:
     """Whether x is symmetric, so that peers can read it; False where no schedule asks for it. reading: those that do."""
     large = schedule == "auto" and isinstance(x, torch.Tensor) and x.nbytes > LEAST_READ
-    return (large or schedule in reading) and shmem.is_symmetric(x)
+    return (large or schedule in reading) and symmetric(x)
 
 
 def text_of(problem: Problem, given: Given, chosen: str, place: str) -> str:

@@ -76,7 +76,9 @@ def _operator(name: str, **text: str) -> _Norm:
         if name == GATHER and given.out is not None:  # peers write it
             private = private, *map(shmem.is_symmetric, given[3:])
         asked, make = partial(_asked, name, given, *options), partial(_prepare, name, given, *options)
-        return plans.call(name, team, private, options, make, asked)(given, reuse)  # type: ignore[no-any-return]
+        again = partial(_again, name, given, schedule)
+        plan = plans.call(name, team, private, options, make, asked, partial(norm.alike_of, given), again)
+        return plan(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
     call.__doc__ = _DOC.format(**text)
@@ -111,25 +113,44 @@ def _asked(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any
 def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
     gathers = name == GATHER
-
-    def shapes(tokens: int) -> tuple[int, int]:
-        share = share_of(tokens, team.me, team.size)
-        return share, tokens if gathers else share
-
+    shapes = partial(_shapes, gathers, team)
     kind = norm.checked(name, given, eps, out_dtype, shapes)
     schedules: Any = GATHERED if gathers else SHARES
     x, read = given.x, norm.pulled(given.x, schedule, READING)
     tokens, hidden = x.shape
-    nbytes = x.nbytes // team.size * (team.size - 1)
-    usual = _best(team, nbytes, kind == KIND and not gathers)
-    chosen = plans.schedule_of(name, schedule, usual, schedules, team, x.dtype)
+    chosen = _chosen(name, schedule, team, x, kind)
     if gathers and chosen != "bulk_synchronous":
         norm.require_symmetric(name, given, ("out", "out.scales"))
     problem = norm.Problem(
         name, team, tokens, *shapes(tokens), hidden, x.dtype, kind, float(eps), read, gathers and given.out is not None
     )
     place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
-    return norm.text_of(problem, given, chosen, place), partial(norm.Plan, problem, chosen, schedules[chosen])
+    return partial(norm.text_of, problem, given, chosen, place), partial(
+        norm.Plan, problem, chosen, schedules[chosen], norm.like_of(given)
+    )
+
+
+def _again(name: str, given: norm.Given, schedule: Any, kin: norm.Plan) -> Any:
+    """Return what makes the plan for another number of rows: what plans.find wants to know."""
+    gathers = name == GATHER
+
+    def choose(kin: norm.Plan) -> str:
+        return _chosen(name, schedule, kin.team, given.x, kin.problem.kind)
+
+    return norm.again(given, choose, GATHERED if gathers else SHARES, partial(_shapes, gathers, kin.team), kin)
+
+
+def _shapes(gathers: bool, team: Team, tokens: int) -> tuple[int, int]:
+    share = share_of(tokens, team.me, team.size)
+    return share, tokens if gathers else share
+
+
+def _chosen(name: str, schedule: Any, team: Team, x: torch.Tensor, kind: torch.dtype) -> str:
+    """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
+    gathers = name == GATHER
+    nbytes = x.nbytes // team.size * (team.size - 1)
+    usual = _best(team, nbytes, kind == KIND and not gathers)
+    return plans.schedule_of(name, schedule, usual, GATHERED if gathers else SHARES, team, x.dtype)
 
 
 def _best(team: Team, nbytes: int, scaled: bool) -> str:

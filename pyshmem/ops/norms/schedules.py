@@ -50,12 +50,24 @@ class Step:
         kind = type(self).__name__, problem.room, problem.hidden, problem.dtype, problem.kind
         self.space = Workspace(problem.routine, problem.team, wanted, (*kind, *wanted))
         self.block = triton.next_power_of_2(problem.hidden)
-        self.shape = Shape(encoded(problem.tokens), encoded(problem.room), problem.hidden, problem.eps)
 
     @property
-    def bytes_reread(self) -> int:
-        """The bytes of this PE's memory that a kernel of a call writes and a later one reads."""
-        return 0
+    def shape(self) -> Shape:
+        problem = self.problem
+        return Shape(encoded(problem.tokens), encoded(problem.room), problem.hidden, problem.eps)
+
+    def resized(self, problem: Problem) -> Any:
+        """Return the step of a problem with other numbers of rows in the same room."""
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
+        made.problem = problem
+        made.cut()
+        return made
+
+    def cut(self) -> None:
+        """Set what depends on the number of rows."""
+        if isinstance(self.kernel, Aligned):  # torch normalises float64
+            self.kernel = self.kernel.with_numbers(self.shape)
 
     def part(self, name: str, *shape: int) -> torch.Tensor:
         """Return the first elements of an array, in this shape."""
@@ -68,7 +80,7 @@ class Step:
         few = {"maxnreg": self.registers} if fewer and self.programs > machine().programs else {}
         constants = {"BLOCK": self.block, "EARLY": early} | constants
         self.kernel = Aligned(
-            self.problem.routine, kernel, self.programs, (*fixed, self.shape), constants, Rows, early, num_warps=warps,
+            self.problem.routine, kernel, self.programs, fixed, constants, Rows, early, (self.shape,), num_warps=warps,
             **few,
         )  # fmt: skip
 
@@ -93,10 +105,9 @@ class Words(Step):
         early = may_be_early()
         context = context if interpreter.active() else of_team(context)
         constants = {"PARTS": parts, "WIDTH": width, "CUT": cut, "EARLY": early}
-        fixed = (context, self.space["slots"], self.space["epochs"], self.shape)
-        warps = warps_of(width)
+        fixed, warps = (context, self.space["slots"], self.space["epochs"]), warps_of(width)
         self.kernel = Aligned(
-            problem.routine, send_words, self.programs, fixed, constants, Rows, early, num_warps=warps
+            problem.routine, send_words, self.programs, fixed, constants, Rows, early, (self.shape,), num_warps=warps
         )
 
     def __call__(self, *rows: torch.Tensor) -> None:
@@ -139,16 +150,16 @@ class Pull(Step):
             wanted["x"] = ((problem.room, problem.hidden), problem.dtype)
         wanted["words"] = ((protocol.words_of(problem.team.size),), torch.uint64)
         super().__init__(problem, wanted, problem.largest if self.shared else problem.room)
-        self.copied = None if problem.pulled else self.part("x", problem.tokens, problem.hidden)
         context = shmem.device_context(problem.team)
         stages = 2 if machine().arch == "nvidia" and problem.team.size <= 2 and not self.fan else 1
         constants = {"SHARED": self.shared, "FAN": self.fan, "STAGES": stages}
         self.prepare(kernels.pull_rows, context, self.space["words"], **constants)
+        self.cut()
 
-    @property
-    def bytes_reread(self) -> int:
-        """x, if it is copied."""
-        return 0 if self.copied is None else self.copied.nbytes
+    def cut(self) -> None:
+        super().cut()
+        problem = self.problem
+        self.copied = None if problem.pulled else self.part("x", problem.tokens, problem.hidden)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.copied is None else self.copied.copy_(x), *more)
@@ -161,13 +172,12 @@ class BulkSynchronous(Step):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, {"total": ((problem.room, problem.hidden), problem.dtype)}, problem.room)
-        self.total = self.part("total", problem.tokens, problem.hidden)
-        self.kernel = normaliser(self, problem.tokens)
+        self.kernel = normaliser(self)
+        self.cut()
 
-    @property
-    def bytes_reread(self) -> int:
-        """The sum, and x, if it is copied."""
-        return self.total.nbytes * (1 if self.problem.pulled else 2)
+    def cut(self) -> None:
+        super().cut()
+        self.total = self.part("total", self.problem.tokens, self.problem.hidden)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         total = self.total
@@ -181,17 +191,15 @@ Schedule = Literal["auto", "words", "push", "pull", "bulk_synchronous"]
 SCHEDULES = {"words": Words, "push": Push, "pull": Pull, "bulk_synchronous": BulkSynchronous}
 
 
-def normaliser(step: Step, count: int) -> Any:
-    """Return normalise_rows of ``count`` rows."""
+def normaliser(step: Step) -> Any:
+    """Return normalise_rows, of as many rows as the shape of the step says."""
     if step.problem.dtype is torch.float64:
         return partial(_normalise, step.problem.eps)
-    fixed, constants, warps = (
-        (step.shape._replace(tokens=encoded(count)),),
-        {"BLOCK": step.block},
-        step.block // step.each,
-    )
+    constants, warps = {"BLOCK": step.block}, warps_of(step.block // step.each)
     routine, programs = step.problem.routine, step.programs
-    return Aligned(routine, kernels.normalise_rows, programs, fixed, constants, Rows, num_warps=warps_of(warps))
+    return Aligned(
+        routine, kernels.normalise_rows, programs, (), constants, Rows, numbers=(step.shape,), num_warps=warps
+    )
 
 
 def _normalise(

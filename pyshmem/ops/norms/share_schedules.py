@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 import pyshmem as shmem
+from pyshmem.device.arch.fields import encoded
 from pyshmem.ops.norms import kernels
+from pyshmem.ops.norms.kernels import Shape
 from pyshmem.ops.norms.problem import Problem
 from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, normaliser
 from pyshmem.ops.shares import share_of, start_of
@@ -57,11 +61,25 @@ class BulkShares(Step):
     fan = False
 
     def __init__(self, problem: Problem) -> None:
-        rows = -(-problem.tokens // problem.team.size)
-        self.copied = not (problem.pulled and problem.tokens == rows * problem.team.size)
+        self.copied = self._copies(problem)
         super().__init__(problem, self._wanted(problem, problem.largest), problem.largest)
-        self.arrays = {name: self.part(name, *shape) for name, (shape, _) in self._wanted(problem, rows).items()}
-        self.kernel = normaliser(self, problem.kept)
+        self.kernel = normaliser(self)
+        self.cut()
+
+    @property
+    def shape(self) -> Shape:
+        return super().shape._replace(tokens=encoded(self.problem.kept))
+
+    def resized(self, problem: Problem) -> Any:
+        return super().resized(problem) if self._copies(problem) == self.copied else type(self)(problem)
+
+    def cut(self) -> None:
+        super().cut()
+        rows = -(-self.problem.tokens // self.problem.team.size)
+        self.arrays = {name: self.part(name, *shape) for name, (shape, _) in self._wanted(self.problem, rows).items()}
+
+    def _copies(self, problem: Problem) -> bool:
+        return not problem.pulled or problem.tokens % problem.team.size != 0
 
     def _wanted(self, problem: Problem, rows: int) -> Wanted:
         """Return the arrays for shares of ``rows``."""
@@ -74,16 +92,6 @@ class BulkShares(Step):
             found |= {"made": (share, bits), "every made": (whole, bits)}
             found |= {"scales": (share[:1], torch.float32), "every scales": (whole[:2], torch.float32)}
         return found
-
-    @property
-    def bytes_reread(self) -> int:
-        """The sums of the share; x, if it is copied; normalised rows, which are gathered and copied to the result."""
-        problem = self.problem
-        row, made = problem.hidden * problem.dtype.itemsize, problem.hidden * problem.kind.itemsize
-        made += torch.float32.itemsize * (len(problem.results) - 2)  # the scale of a row
-        return (
-            problem.kept * row + self.copied * problem.tokens * row + self.fan * (problem.kept + problem.tokens) * made
-        )
 
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
