@@ -35,7 +35,7 @@ NAMED = ("test_get_backend",)  # which compares the name with BACKEND
 SKIPPED = {each.exit_code for each in common_distributed.TEST_SKIPS.values()}
 
 
-class Case(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
+START.set_forkserver_preload(["torch"])  # torch.testing would use a GPU there
     """One test in one process: what torch's runner calls there."""
 
 
