@@ -97,10 +97,12 @@ class InJobClock:
                 case.step()
         self._together()
         if case.how == GRAPH:
-            replay = self.accelerator.captured(case.step, case.calls)
-            case = case._replace(step=replay, calls=REPLAYS, per=case.per * case.calls)
+            if active := self._active(case):
+                case = case._replace(step=self.accelerator.captured(case.step, case.calls))
+            case = case._replace(calls=REPLAYS, per=case.per * case.calls)
             self._together()
-            replay()
+            if active:
+                case.step()
             self._together()
         if case.ahead:
             self._together()

@@ -35,7 +35,7 @@ def draw(calls: Sequence[Call], arrows: Sequence[Arrow], into: Path, window: tup
             axes.broken_barh(bars, (place - _HEIGHT / 2, _HEIGHT), facecolors=colour, label="")
         if of_kind:
             axes.bar(0, 0, color=colour, label=kind)
-    drawn = [each for each in arrows if start * 1e3 <= each.begun and each.ended <= end * 1e3]
+    drawn = [each for each in arrows if start * 1e3 <= each.begun and each.ended <= end * 1e3 and not each.sends]
     for each in drawn[:_MOST_ARROWS]:
         tip = each.ended / 1e3, places[each.pe, each.track]
         tail = each.begun / 1e3, places[each.source, each.source_track]

@@ -15,6 +15,7 @@ from pyshmem.timelines.programs import by_programs
 from pyshmem.timelines.replay import Timeline, savings
 from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links, read
 
+from .rereads import positive, rows_of
 from .units import short
 
 DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
@@ -23,14 +24,7 @@ meetings until the last PE came, and communication that nothing hides. The parts
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
-    parser = argparse.ArgumentParser("pyshmem taxes", description=DESCRIPTION)
-    parser.add_argument("timeline", type=Path, metavar="out.json", help="of pyshmemrun --trace out.json")
-    parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw it, into a .png, .svg or .pdf")
-    parser.add_argument("--window", type=float, nargs=2, metavar=("FROM", "TO"), help="what of it to draw, in ms")
-    parser.add_argument(
-        "--savings", type=Path, metavar="FILE", help="also draw the parts, and the program without each"
-    )
-    options = parser.parse_args(arguments)
+    options = _parser().parse_args(arguments)
     path = options.timeline
     try:
         from rich.console import Console
@@ -56,9 +50,25 @@ def main(arguments: Sequence[str]) -> int:
     _print_parts(console, Table, taxes, saved, shown)
     _print_programs(console, Table, calls)
     _print_links(console, Table, calls, max(taxes.whole.values(), default=0.0))
+    if found := rows_of(calls, options.memory_rate):
+        console.print(_table(Table, *found))
     for line in [*_slowest(taxes), *notes]:
         console.print(line, highlight=False)
     return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("pyshmem taxes", description=DESCRIPTION)
+    parser.add_argument("timeline", type=Path, metavar="out.json", help="of pyshmemrun --trace out.json")
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw it, into a .png, .svg or .pdf")
+    parser.add_argument("--window", type=float, nargs=2, metavar=("FROM", "TO"), help="what of it to draw, in ms")
+    parser.add_argument(
+        "--savings", type=Path, metavar="FILE", help="also draw the parts, and the program without each"
+    )
+    parser.add_argument(
+        "--memory-rate", type=positive, metavar="GB/S", help="of the memory from which bytes are read again"
+    )
+    return parser
 
 
 def _print_parts(console: Any, table: Any, taxes: Taxes, saved: dict[str, float], shown: Sequence[str]) -> None:
@@ -116,7 +126,7 @@ def _drawing(module: str) -> Callable[..., None]:
 def _table(table: Any, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:
     made = table(title=title, title_justify="left")
     for each in titles:
-        named = each in ("kernel or operator", "mark or device call")
+        named = each in ("kernel or operator", "mark or device call", "call")
         made.add_column(each, justify="left" if named else "right", overflow="fold")
     for row in rows:
         made.add_row(*row)

@@ -176,10 +176,10 @@ class Operations(Together):
         return Case(statement, step, check, GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
 
     def _engine(self, problem: Problem) -> Case | str:
-        """Send as many bytes as the operator does, to all peers at once, on a stream for each of them."""
-        sent = self._plan(problem).bytes_sent
+        """Send as many bytes as the operator does where it sends most, to all peers at once, on a stream for each."""
+        sent = max(self.comm.allgather(self._plan(problem).bytes_sent))
         if not sent:
-            return "this PE sends nothing"
+            return "no PE sends anything"
         count = sent // (self.n - 1)
         source = self._symmetric(torch.full((count,), self.me + 1, dtype=torch.uint8, device=self.accelerator.device))
         target = self._symmetric(torch.zeros((self.n - 1, count), dtype=torch.uint8, device=self.accelerator.device))

@@ -18,6 +18,7 @@ from pyshmem import ops
 from pyshmem.ops.training.schedules import SCHEDULES
 
 OURS, ALONE = "pyshmem", "torch alone"
+RESERVE = 3 << 27  # bytes, for two slots and the flags of every row's transfers
 ERROR = 1e-2  # of the norm, in bfloat16
 LEAST = 1e-6  # seconds: what is exposed may be less than the noise
 
@@ -86,6 +87,8 @@ class Training(Together):
         mine = torch.full((nbytes,), self.me + 1, dtype=torch.uint8, device=self.accelerator.device)
         got, peer = torch.zeros_like(mine), 1 - self.me
         team = shmem.TEAM_WORLD.split_strided(0, 1, 2) if self.n > 2 else shmem.TEAM_WORLD
+        if self.n > 2 and not ops.reserve_bytes():
+            ops.reserve(self.accelerator.cut(RESERVE, 1 << 20))
 
         def ours() -> None:
             calls = [lambda: ops.send_activations(mine, pe=peer, team=team)]

@@ -4,7 +4,8 @@ Programs on torch.distributed run unchanged, started by torchrun, or by pyshmemr
 not be set. A process group is a team of its own; its processes are PEs, and may use all of pyshmem beside it.
 
 members: the team of a group.  rendezvous: how the processes find each other.  group: the ProcessGroup, a method for each
-call of torch.  collectives: what they do.  messages: send and recv, and blocks of uneven sizes.  works: calls under way.
+call of torch.  dispatch: calls that torch's dispatcher sees.  collectives: what they do.  messages: send and recv, and
+blocks of uneven sizes.  works: calls under way.
 """
 
 import torch.distributed as dist

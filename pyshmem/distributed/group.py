@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
+from pyshmem.distributed.dispatch import dispatched
 from pyshmem.distributed.lanes import arena, enqueue
 from pyshmem.distributed.members import form, start
 from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
@@ -50,6 +51,7 @@ class Group(dist.ProcessGroup):
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)
+        self.shadow = dist.ProcessGroup(store, rank, size)  # by which calls pass through torch's dispatcher
         self._store = store
         self._worker = Worker()
 
@@ -71,6 +73,7 @@ class Group(dist.ProcessGroup):
 
     def _set_group_name(self, name: str) -> None:
         self.group_name = name
+        self.shadow._set_group_name(name)
 
     def _set_group_desc(self, text: str) -> None:
         self.group_desc = text
@@ -147,73 +150,88 @@ class Group(dist.ProcessGroup):
         used = [each for row in rows for each in row if isinstance(each, torch.Tensor)]
         return self._all(f"{call.__name__}_coalesced", results, opts, calls, used)
 
+    @dispatched("allreduce")
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         if len(tensors) == 1 and self._at_once("reduce", None, *tensors, *tensors, opts):
             return DONE
         return self.allreduce_coalesced(tensors, opts)
 
+    @dispatched("allreduce_coalesced")
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Any:
         op = getattr(opts, "reduceOp", _SUM)
         return self._each(collectives.all_reduce, tensors, opts, [(each, op) for each in _bare(tensors)])
 
+    @dispatched("reduce")
     def reduce(self, tensors: Tensors, opts: Any) -> Any:
         (tensor,) = _bare(tensors)
         return self._perform(collectives.reduce, tensors, opts, tensor, opts.rootRank, opts.reduceOp)
 
+    @dispatched("broadcast")
     def broadcast(self, tensors: Tensors, opts: Any) -> Any:
         (tensor,) = _bare(tensors)
         return self._perform(collectives.broadcast, tensors, opts, tensor, opts.rootRank)
 
+    @dispatched("allgather")
     def allgather(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         (given,), (targets,) = _bare(inputs), map(_bare, outputs)
         return self._perform(collectives.all_gather, outputs[0], opts, targets, given)
 
+    @dispatched("allgather_coalesced")
     def allgather_coalesced(self, outputs: list[Tensors], inputs: Tensors, opts: Any = None) -> Any:
         """outputs: for each member the tensors that it has in inputs."""
         targets = [list(each) for each in zip(*map(_bare, outputs), strict=True)]
         rows = list(zip(targets, _bare(inputs), strict=True))
         return self._each(collectives.all_gather, [each for some in outputs for each in some], opts, rows)
 
+    @dispatched("_allgather_base")
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         fits = output.numel() == given.numel() * self.team.size
         if fits and self._at_once("fcollect", "auto", output, given, opts):
             return DONE
         return self.all_gather_single_coalesced([output], [given], opts)
 
+    @dispatched("allgather_into_tensor_coalesced")
     def all_gather_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         rows = list(zip(_bare(outputs), _bare(inputs), strict=True))
         return self._each(collectives.all_gather_single, outputs, opts, rows)
 
+    @dispatched("reduce_scatter")
     def reduce_scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any = None) -> Any:
         (target,), (sources,) = _bare(outputs), map(_bare, inputs)
         op = getattr(opts, "reduceOp", _SUM)
         return self._perform(collectives.reduce_scatter, outputs, opts, target, sources, op)
 
+    @dispatched("_reduce_scatter_base")
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         fits = output.numel() * self.team.size == given.numel()
         if fits and self._at_once("reduce_scatter", None, output, given, opts):
             return DONE
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
+    @dispatched("reduce_scatter_tensor_coalesced")
     def reduce_scatter_single_coalesced(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         op = getattr(opts, "reduceOp", _SUM)
         rows = [(*pair, op) for pair in zip(_bare(outputs), _bare(inputs), strict=True)]
         return self._each(collectives.reduce_scatter_single, outputs, opts, rows)
 
+    @dispatched("alltoall_base")
     def all_to_all_single(
         self, output: torch.Tensor, given: torch.Tensor, received: list[int], sent: list[int], opts: Any = None
     ) -> Any:
         sides = output.detach(), given.detach(), received, sent
         return self._perform(collectives.all_to_all_single, [output], opts, *sides)
 
+    @dispatched("alltoall")
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Any:
         return self._perform(collectives.all_to_all, outputs, opts, _bare(outputs), _bare(inputs))
 
+    @dispatched("gather")
     def gather(self, outputs: list[Tensors], inputs: Tensors, opts: Any) -> Any:
         (given,), results = _bare(inputs), [each for some in outputs for each in some]
         return self._perform(collectives.gather, results, opts, _bare(results), given, opts.rootRank)
 
+    @dispatched("scatter")
     def scatter(self, outputs: Tensors, inputs: list[Tensors], opts: Any) -> Any:
         (target,), sources = _bare(outputs), [each for some in inputs for each in _bare(some)]
         return self._perform(collectives.scatter, outputs, opts, target, sources, opts.rootRank)

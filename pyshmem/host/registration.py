@@ -40,13 +40,17 @@ _WANTS = {
 
 
 class _Offer(NamedTuple):
-    """What a PE tells the others of its tensor. fault: why it has none.  inside: where it begins in the first chunk."""
+    """What a PE tells the others of its tensor.
+
+    fault: why it has none.  inside: where it begins in the first chunk.  place: where they are mapped already, or None.
+    """
 
     fault: str
     dtype: Any = None
     shape: tuple[int, ...] = ()
     inside: int = 0
     chunks: tuple[Chunk, ...] = ()
+    place: int | None = None
 
 
 class _Registration(NamedTuple):
@@ -82,7 +86,13 @@ def register(tensor: Array) -> torch.Tensor:
     try:
         offers = job.comm.allgather(offer)
         _require_alike(offers, heap)
-        mapped = _window(heap).add(sources, [offers[pe].chunks for pe in job.node_pes])
+        window = _window(heap)
+        places = {each.place for each in offers}
+        if len(places) == 1 and offer.place is not None:
+            mapped: int | None = window.share(offer.place)
+        else:
+            given, sources = sources, []  # the window releases them
+            mapped = window.add(given, [offers[pe].chunks for pe in job.node_pes])
     except (OSError, DriverError) as error:
         refuse(HeapExhaustedError, "register", "tensor", f"an error of the system: {error}", "memory that PEs can map")
     finally:
@@ -114,7 +124,7 @@ def unregister(array: Array) -> None:
     window = _windows[found.heap.device]
     found.heap.near.drain()
     routes.complete()
-    place = window.offset(found.mapped)
+    place = window.place(found.start)
     TEAM_WORLD.meeting.sync("unregister", Call(CODES["unregister"], torch.uint8, 0, found.heap.device, place))
     _end(found)
 
@@ -136,8 +146,18 @@ def _offer(operand: Operand, tensor: Any, nbytes: int) -> tuple[_Offer, list[Chu
         first, sources = _handles(operand, nbytes) if heap is gpu else _pages(operand, tensor, nbytes)
     except (OSError, DriverError) as error:
         return _Offer(f"a tensor in memory that cannot be shared: {error}"), []
-    told = tuple(chunk._replace(source=0) for chunk in sources)
-    return _Offer("", operand.dtype, operand.shape, operand.address - first, told), sources
+    told, inside = tuple(chunk._replace(source=0) for chunk in sources), operand.address - first
+    place = _place(heap, sources, inside, nbytes)
+    return _Offer("", operand.dtype, operand.shape, inside, told, place), sources
+
+
+def _place(heap: Heap, sources: list[Chunk], inside: int, nbytes: int) -> int | None:
+    """Where the chunks of a tensor are mapped already, and no part of it is registered; None if that is nowhere."""
+    window = _windows.get(heap.device)
+    place = None if window is None else window.locate(sources)
+    if window is None or place is None:
+        return None
+    return None if heap.allocator.overlaps(window.address(place) + inside - heap.base, nbytes) else place
 
 
 def _pages(operand: Operand, tensor: Any, nbytes: int) -> tuple[int, list[Chunk]]:

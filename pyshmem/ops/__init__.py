@@ -26,7 +26,9 @@ from __future__ import annotations
 
 import sys as _sys
 
+from pyshmem.ops.attention.decode import Plan as _PlanOfDecode
 from pyshmem.ops.attention.decode import flash_decode
+from pyshmem.ops.attention.prefill import Plan as _PlanOfAttention
 from pyshmem.ops.attention.prefill import attention
 from pyshmem.ops.experts.operators import moe_combine, moe_dispatch
 from pyshmem.ops.float8 import Scaled
@@ -34,6 +36,7 @@ from pyshmem.ops.gemm.operators import all_gather_gemm, gemm_all_gather, gemm_al
 from pyshmem.ops.gemm.plan import Plan, clear, plan
 from pyshmem.ops.gemm.tuning import tune
 from pyshmem.ops.norms.all_reduce_rms_norm import all_reduce_rms_norm
+from pyshmem.ops.norms.problem import Plan as _PlanOfNorms
 from pyshmem.ops.norms.reduce_scatter_rms_norm import reduce_scatter_rms_norm, reduce_scatter_rms_norm_all_gather
 from pyshmem.ops.training.activations import recv_activations, send_activations
 from pyshmem.ops.training.reducer import GradientReducer
@@ -49,3 +52,7 @@ __all__ = [
 
 _ranges.put_into(_sys.modules[__name__], "shmem.ops.")
 _ranges.put_into(Plan, "shmem.ops.Plan.", "__call__", "close")
+_ranges.note_plans(Plan, "perform")
+for _kind in (_PlanOfNorms, _PlanOfDecode, _PlanOfAttention):
+    _ranges.note_plans(_kind, "__call__")
+_ranges.note_plans(_PlanOfAttention, "summed")

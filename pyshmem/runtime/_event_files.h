@@ -24,8 +24,10 @@ typedef struct {
     uint16_t track;
 } event_t;
 
-/* What an event does: waits have WAITS and the number of the comparison. */
-enum { OP_NONE, OP_SET, OP_ADD, OP_MEET, OP_WAITS = 16 };
+/* What an event does: waits have WAITS and the number of the comparison. READS, WRITES: memory of the call with the
+ * same begin, `nbytes` from `place` on, an address; ENDS: of a result that nobody has any more; PLAN: the call under
+ * way is by this plan. 4 is of spans. */
+enum { OP_NONE, OP_SET, OP_ADD, OP_MEET, OP_READS = 5, OP_WRITES, OP_ENDS, OP_PLAN, OP_WAITS = 16 };
 enum {
     EVENT_FAR = 1,
     EVENT_FAILED = 2,

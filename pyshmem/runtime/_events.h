@@ -4,23 +4,33 @@
  * taken with the GIL. */
 #pragma once
 #include "_carried.h"
+#include "_event_ranges.h"
 #include "_locating.h"
 
 /* Part of the stable ABI from Python 3.12 on; 3.11 has it, too. */
 PyObject *PyObject_Vectorcall(PyObject *, PyObject *const *, size_t, PyObject *) __attribute__((weak));
 
-static struct {
-    event_file_t file;
-    int openings;
-    PyObject *views;
-} recording;
-
 /* The arguments of a call that say what it does, by their places and names; a place below 0 is none. */
 enum { ARG_PE, ARG_ARRAY, ARG_SIZE, ARG_WORD, ARG_VALUE, ARG_OP, ARG_CTX, ARG_TEAM, N_ARGS };
+enum { MOST_ACCESSED = 12 };
+
+/* The arrays that a call reads, then those that it writes, as far as it is known; results: whether it writes what it
+ * returns. */
+typedef struct {
+    PyObject *names[MOST_ACCESSED];
+    Py_ssize_t places[MOST_ACCESSED];
+    int n_read, n, results, sized;
+} accesses_t;
+
+/* What `size` says of accessed arrays: nothing; that data have the bytes of the event; something else than their bytes.
+ */
+enum { SIZE_OF_NOTHING, SIZE_OF_DATA, SIZE_OF_PARTS };
+
 typedef struct {
     PyMethodDef method;
     PyObject *call, *names[N_ARGS], *comparisons;
     Py_ssize_t places[N_ARGS];
+    accesses_t accesses;
     uint32_t name;
     uint8_t op;
     int needs; /* of `located`, which then says what the call did; 0: its arguments say it, before the call */
@@ -33,13 +43,16 @@ typedef struct {
     PyObject *names;
 } arguments_t;
 
-static PyObject *argument(const recorded_t *c, int which, const arguments_t *a) {
-    Py_ssize_t place = c->places[which];
+static PyObject *argument_at(Py_ssize_t place, PyObject *name, const arguments_t *a) {
     if (place < 0) return NULL;
     PyObject *found = place < a->n ? a->all[place] : NULL;
     for (Py_ssize_t i = 0; place >= a->n && a->names && i < PyTuple_Size(a->names); i++)
-        if (PyUnicode_Compare(PyTuple_GetItem(a->names, i), c->names[which]) == 0) found = a->all[a->n + i];
+        if (PyUnicode_Compare(PyTuple_GetItem(a->names, i), name) == 0) found = a->all[a->n + i];
     return found == Py_None ? NULL : found;
+}
+
+static PyObject *argument(const recorded_t *c, int which, const arguments_t *a) {
+    return argument_at(c->places[which], c->names[which], a);
 }
 
 static int64_t whole(PyObject *o, int64_t otherwise) {
@@ -163,6 +176,25 @@ static PyObject *call_on(PyObject *call, const arguments_t *a) {
     return result;
 }
 
+/* found: the address of the data of a put or get, whose bytes the event has; 0 if it is not known. */
+static void note_accesses(const recorded_t *c, const event_t *e, const arguments_t *a, PyObject *result,
+                          uint64_t found) {
+    const accesses_t *accesses = &c->accesses;
+    if (accesses->sized == SIZE_OF_DATA && (found || e->nbytes < LEAST_RANGE)) {
+        note_range(e, accesses->n_read ? OP_READS : OP_WRITES, found, e->nbytes);
+        return;
+    }
+    PyObject *size = argument(c, ARG_SIZE, a);
+    if (size && accesses->sized == SIZE_OF_PARTS) return;
+    uint64_t most = size && accesses->sized == SIZE_OF_DATA ? e->nbytes : UINT64_MAX;
+    for (int i = 0; i < accesses->n; i++) {
+        PyObject *o = argument_at(accesses->places[i], accesses->names[i], a);
+        if (o) note_argument(e, i < accesses->n_read ? OP_READS : OP_WRITES, o, most);
+    }
+    if (accesses->results) note_result(e, result, a->all, a->n + (a->names ? PyTuple_Size(a->names) : 0));
+    PyErr_Clear();
+}
+
 static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) {
     const recorded_t *c = PyCapsule_GetPointer(self, "pyshmem.recorded");
     const arguments_t a = {args, n, names};
@@ -184,8 +216,10 @@ static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!recording.file.head || recording.openings != opening) return result; /* the call has ended the recording */
     e->end = now_ns();
     if (!result) e->flags |= EVENT_FAILED;
+    uint64_t data = 0;
     if (brief && result && located.found && located.found >= c->needs) {
         describe_located(c, e);
+        data = located.data;
     } else if (brief) { /* arrays of other libraries, strided copies, errors */
         PyObject *kind, *error, *trace;
         PyErr_Fetch(&kind, &error, &trace);
@@ -193,6 +227,7 @@ static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t 
         PyErr_Restore(kind, error, trace);
     }
     if (own.pe != NONE_SENT && !(e->flags & EVENT_BEFORE)) take_sent(e, own);
+    if (result && (c->accesses.n || c->accesses.results)) note_accesses(c, e, &a, result, data);
     return result;
 }
 
@@ -201,16 +236,33 @@ static void forget_recorded(PyObject *capsule) {
     Py_XDECREF(c->call);
     Py_XDECREF(c->comparisons);
     for (int i = 0; i < N_ARGS; i++) Py_XDECREF(c->names[i]);
+    for (int i = 0; i < MOST_ACCESSED; i++) Py_XDECREF(c->accesses.names[i]);
     PyMem_Free((void *)c->method.ml_name);
     PyMem_Free(c);
 }
 
-/* recorded(name, call, number, op, places, names, comparisons) -> a function that calls call and records it as event
- * `number`. places, names: of the arguments ARG_PE to ARG_TEAM. comparisons: the numbers of what a wait takes. */
+/* Takes (read, written, results, sized) of pyshmem.timelines.calls.accesses, where read and written are (place, name)
+ * of arguments; those that have no room are not recorded. */
+static int take_accesses(PyObject *given, accesses_t *into) {
+    for (int written = 0; written < 2; written++) {
+        PyObject *rows = PyTuple_GetItem(given, written), *name;
+        for (Py_ssize_t i = 0; rows && i < PyTuple_Size(rows) && into->n < MOST_ACCESSED; i++, into->n++) {
+            if (!PyArg_ParseTuple(PyTuple_GetItem(rows, i), "nO", &into->places[into->n], &name)) return 0;
+            Py_INCREF(into->names[into->n] = name);
+        }
+        if (!written) into->n_read = into->n;
+    }
+    into->results = (int)whole(PyTuple_GetItem(given, 2), 0), into->sized = (int)whole(PyTuple_GetItem(given, 3), 0);
+    return !PyErr_Occurred();
+}
+
+/* recorded(name, call, number, op, places, names, comparisons, accesses) -> a function that calls call and records it
+ * as event `number`. places, names: of the arguments ARG_PE to ARG_TEAM. comparisons: the numbers of what a wait takes.
+ * accesses: as in take_accesses. */
 static PyObject *py_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint32_t op;
-    if (!arity("recorded", n, 7)) return NULL;
+    if (!arity("recorded", n, 8)) return NULL;
     recorded_t *c = PyMem_Calloc(1, sizeof *c);
     if (!c) return PyErr_NoMemory();
     PyObject *capsule = PyCapsule_New(c, "pyshmem.recorded", forget_recorded), *made = NULL;
@@ -230,6 +282,7 @@ static PyObject *py_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n
         c->places[i] = (Py_ssize_t)whole(place, -1);
         Py_INCREF(c->names[i] = named);
     }
+    if (!take_accesses(args[7], &c->accesses)) goto out;
     Py_ssize_t array = c->places[ARG_ARRAY], word = c->places[ARG_WORD];
     int one_sided = c->op == OP_NONE || c->op == OP_SET || c->op == OP_ADD;
     if (one_sided && c->places[ARG_PE] >= 0 && !strncmp(kept, "shmem.", 6) && !strchr(kept + 6, '.'))
@@ -267,6 +320,7 @@ static PyObject *py_close_events(PyObject *self, PyObject *unused) {
         close_carried();
         close_event_file(&recording.file);
         wants_located = 0;
+        forget_results();
         Py_CLEAR(recording.views);
     }
     Py_RETURN_NONE;
@@ -328,5 +382,5 @@ static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t 
 }
 
 static PyMethodDef event_methods[] = {METHOD(recorded),  METHOD(open_events), METHOD_NO_ARGUMENTS(close_events),
-                                      METHOD(note_sent), METHOD(begin_event), METHOD(look_at),
-                                      METHOD(end_event), LAST_METHOD};
+                                      METHOD(note_sent), METHOD(note_plan),   METHOD(begin_event),
+                                      METHOD(look_at),   METHOD(end_event),   LAST_METHOD};

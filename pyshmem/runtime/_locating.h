@@ -76,11 +76,12 @@ static int plain_pair(PyObject *views, PyObject *const *arrays, operand_t *dest,
            is_live(v, dest->address, dest->nbytes) && is_live(v, source->address, source->nbytes);
 }
 
-/* What locate and locate_word have found last in this thread, for an event of _events.h. found: 1 for data, 2 for a
- * word, whose place is in bytes from its heap's start. wants_located: whether somebody reads it. */
+/* What locate and locate_word have found last in this thread, for an event of _events.h. found: 1 for data, whose
+ * address here is `data`, 2 for a word, whose place is in bytes from its heap's start. wants_located: whether somebody
+ * reads it. */
 static int wants_located;
 static _Thread_local struct {
-    uint64_t nbytes, place;
+    uint64_t nbytes, data, place;
     int found, far, on_gpu;
 } located;
 
@@ -106,9 +107,9 @@ static int fits(const operand_t *symmetric, const operand_t *private, PyObject *
            !is_lazily_negated(array, private) && !(into && private->is_read_only);
 }
 
-static void found_data(const view_t *v, PyObject *route, uint64_t nbytes) {
+static void found_data(const view_t *v, PyObject *route, uint64_t data, uint64_t nbytes) {
     if (route != v->heap) count_call(route == v->far, nbytes);
-    if (wants_located) located.nbytes = nbytes, located.far = route == v->far, located.found |= 1;
+    if (wants_located) located.nbytes = nbytes, located.data = data, located.far = route == v->far, located.found |= 1;
 }
 
 static PyObject *located_sides(PyObject *const *args, Py_ssize_t n, int into) {
@@ -124,7 +125,7 @@ static PyObject *located_sides(PyObject *const *args, Py_ssize_t n, int into) {
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, nbytes)) Py_RETURN_NONE;
     PyObject *route = n == 5 ? move_to(&v, args[4], &symmetric.address) : v.heap;
     if (!route) Py_RETURN_NONE;
-    found_data(&v, route, nbytes);
+    found_data(&v, route, private.address, nbytes);
     return tuple_of(route, 3, (uint64_t[]){symmetric.address, private.address, nbytes});
 }
 
@@ -175,7 +176,7 @@ static PyObject *py_locate_strided(PyObject *self, PyObject *const *args, Py_ssi
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, span)) Py_RETURN_NONE;
     PyObject *route = move_to(&v, args[7], &symmetric.address);
     if (!route) Py_RETURN_NONE;
-    found_data(&v, route, count * block * item);
+    found_data(&v, route, private.address, count * block * item);
     step *= item, own *= item, block *= item;
     return tuple_of(route, 6,
                     into ? (uint64_t[]){private.address, symmetric.address, own, step, block, count}

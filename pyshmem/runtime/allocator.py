@@ -103,6 +103,11 @@ class Allocator:
         at = bisect_right(self.starts, offset) - 1
         return offset + nbytes <= self.ends[at]
 
+    def overlaps(self, offset: int, nbytes: int) -> bool:
+        """Return whether a live allocation has any of ``nbytes`` bytes from ``offset``."""
+        at = bisect_left(self.starts, offset + nbytes) - 1
+        return self.ends[at] > offset
+
     def nearest(self, offset: int) -> tuple[int, int] | None:
         """Return (start, end) of the live allocation closest to ``offset``, or None if there is none."""
         at = bisect_right(self.starts, offset) - 1

@@ -196,6 +196,7 @@ VARIABLES = {
         Variable(
             "PYSHMEM_TRACE_EVENTS", parse_count, 1 << 20, "the most events of a PE in a timeline, of 64 bytes each"
         ),
+        Variable("PYSHMEM_TRACE_TORCH", parse_flag, False, "timelines have the operators of torch, too"),
         Variable(
             "PYSHMEM_CHECK", parse_flag, True, "C programs: refuse PEs out of range and memory that is not symmetric"
         ),

@@ -1,6 +1,7 @@
 """Ranges: with PYSHMEM_NVTX=1 each call of the host API is a range of NVTX, or of ROCTx under ROCm, for profilers.
 
-pyshmem.timelines records the same ranges: then ``record`` is set before they are made, or ``replace`` makes them anew.
+pyshmem.timelines records the same ranges: then ``record`` is set before they are made, or ``replace`` makes them anew. Calls
+of plans are no ranges, but timelines note by which plan an operator was performed.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ active = not _reason
 record: Callable[[str, Callable[..., Any]], Callable[..., Any]] | None = None  # makes the recorded form of a call
 # the modules and classes whose calls are ranges, with what their labels begin with, and the names of calls that are not all
 _spaces: list[tuple[Any, str, tuple[str, ...]]] = []
+note: Callable[[Any], Any] | None = None  # as record, of the methods by which plans are performed
+_plans: list[tuple[type, str]] = []  # classes and these methods
 
 
 def check() -> None:
@@ -69,6 +72,13 @@ def put_into(namespace: Any, prefix: str = "", *names: str) -> None:
         _put(namespace, prefix, names, ranged)
 
 
+def note_plans(kind: type, method: str) -> None:
+    """Let timelines note the calls of this method, which performs a plan. The class has what Recorder.noted asks for."""
+    _plans.append((kind, method))
+    if note:
+        setattr(kind, method, note(getattr(kind, method)))
+
+
 def _put(
     namespace: Any, prefix: str, names: tuple[str, ...], made: Callable[[str, Any], Any]
 ) -> list[tuple[Any, str, Any]]:
@@ -94,9 +104,14 @@ def _method(call: Callable[..., Any]) -> Callable[..., Any]:
     return call if isfunction(call) else within
 
 
-def replace(made: Callable[[str, Any], Any]) -> Callable[[], None]:
-    """Replace every call that is a range by what ``made`` makes of it. Return what undoes that."""
+def replace(made: Callable[[str, Any], Any], noted: Callable[[Any], Any]) -> Callable[[], None]:
+    """Replace every call that is a range by what ``made`` makes of it, and methods of note_plans by what ``noted`` makes of
+    them. Return what undoes that."""
     replaced = [each for space in _spaces for each in _put(*space, made)]
+    for kind, method in _plans:
+        call = getattr(kind, method)
+        replaced.append((kind, method, call))
+        setattr(kind, method, noted(call))
 
     def undo() -> None:
         for namespace, name, call in replaced:

@@ -1,7 +1,8 @@
 """A range of addresses beside a heap, with its stride, into which PEs map memory that they have not taken from the heap.
 
 So an address there is translated as one of the heap: a peer's is this PE's plus a multiple of the stride. The same pages
-are mapped a second time here; what is stored at one address is read at the other.
+are mapped a second time here; what is stored at one address is read at the other. What lies in chunks that are mapped
+already shares their mapping.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _MOST_FDS = 128  # that one message passes
 _NO_ACCESS = 0
+_Name = tuple[int, ...]  # what no other memory has meanwhile; ends in the bytes of the chunk
 
 
 class Chunk(NamedTuple):
@@ -38,6 +40,7 @@ class Pages:
     """CPU memory: pages of files."""
 
     unit = mmap.PAGESIZE
+    holds = False  # whether names last as long as sources are held; else as long as chunks are mapped
 
     def reserve(self, nbytes: int) -> int:
         return self._place(0, nbytes, _NO_ACCESS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -64,6 +67,10 @@ class Pages:
     def release(self, source: int) -> None:
         os.close(source)
 
+    def name(self, chunk: Chunk) -> _Name:
+        file = os.fstat(chunk.source)
+        return file.st_dev, file.st_ino, chunk.start, chunk.nbytes
+
     def _place(self, address: int, nbytes: int, access: int, flags: int, fd: int = -1, start: int = 0) -> int:
         placed = LIBC.mmap(address or None, nbytes, access, flags, fd, start)
         if placed == ctypes.c_void_p(-1).value:
@@ -75,10 +82,15 @@ class Pages:
 class Handles:
     """GPU memory: handles of the driver."""
 
+    holds = True
+
     def __init__(self, driver: Driver, unit: int) -> None:
         self._driver, self.unit = driver, unit
         self.unreserve, self.export, self.import_ = driver.unreserve, driver.export, driver.import_
         self.unmap, self.release = driver.unmap, driver.release
+
+    def name(self, chunk: Chunk) -> _Name:
+        return chunk.source, chunk.nbytes
 
     def reserve(self, nbytes: int) -> int:
         return self._driver.reserve(nbytes, self.unit)
@@ -95,6 +107,16 @@ class Handles:
             undo.pop_all()
 
 
+class _Mapping:
+    """parts: (address, bytes) of each chunk of each PE.  names: of this PE's chunks.  held: their sources."""
+
+    def __init__(self, names: list[_Name]) -> None:
+        self.parts: list[tuple[int, int]] = []
+        self.names = names
+        self.held: list[int] = []
+        self.users = 1  # registrations
+
+
 class Window:
     """The range. All calls but close are collective over ``world``, with the same numbers on all PEs."""
 
@@ -102,7 +124,10 @@ class Window:
         """Reserve the range. Errors: OSError or DriverError, on all PEs."""
         self._memory, self._world, self._node, self._stride = memory, world, node, stride
         self._exchange = Exchange(world, node)
-        self._mapped: dict[int, list[tuple[int, int]]] = {}  # address and bytes of each chunk, by offset
+        self._mapped: dict[int, _Mapping] = {}  # by offset
+        self._named: dict[
+            _Name, tuple[int, int]
+        ] = {}  # the offset of a mapping with this chunk of this PE, and which it is
         self._base = 0
         self.places = Allocator(stride)
         with together(world):
@@ -114,24 +139,45 @@ class Window:
         at = address - self._base
         return divmod(at, self._stride) if 0 <= at < self._stride * self._node.size else None
 
+    def locate(self, chunks: Sequence[Chunk]) -> int | None:
+        """Return the place at which these chunks of this PE are mapped one after the other; None if they are not."""
+        names = [self._memory.name(chunk) for chunk in chunks]
+        offset, first = self._named.get(names[0], (-1, 0))
+        mapped = self._mapped[offset].names[first:] if offset >= 0 else []
+        if mapped[: len(names)] != names:
+            return None
+        return offset + sum(name[-1] for name in self._mapped[offset].names[:first])
+
+    def share(self, place: int) -> int:
+        """Use what is mapped at a place, the same on all PEs, once more, until ``remove``. Return the address."""
+        self._mapped[self._offset(place)].users += 1
+        return self.address(place)
+
     def add(self, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]]) -> int | None:
         """Map the chunks of all PEs of the node, and return the address of this PE's first; None if there is no room.
 
-        chunks: of this PE.  layouts: those of each PE, by node rank; their sources mean nothing here.
+        chunks: of this PE; their sources are the window's to release.  layouts: those of each PE, by node rank; their
+        sources mean nothing here.
         Errors: OSError or DriverError, on all PEs, and nothing is mapped.
         """
-        size = max(sum(chunk.nbytes for chunk in layout) for layout in layouts)
-        offset = self.places.allocate(size, self._memory.unit)
-        if offset is None:
-            return None
-        mapped: list[tuple[int, int]] = []
-        with ExitStack() as undo:
+        with ExitStack() as undo, ExitStack() as sources:
+            for chunk in chunks:
+                sources.callback(self._memory.release, chunk.source)
+            size = max(sum(chunk.nbytes for chunk in layout) for layout in layouts)
+            offset = self.places.allocate(size, self._memory.unit)
+            if offset is None:
+                return None
+            mapping = _Mapping([self._memory.name(chunk) for chunk in chunks])
             undo.callback(self.places.release, offset)
-            undo.callback(self._unmap, mapped)
+            undo.callback(self._unmap, mapping)
             for first in range(0, max(map(len, layouts)), _MOST_FDS):
-                self._map(offset, chunks, layouts, slice(first, first + _MOST_FDS), mapped)
+                self._map(offset, chunks, layouts, slice(first, first + _MOST_FDS), mapping.parts)
             undo.pop_all()
-        self._mapped[offset] = mapped
+            if self._memory.holds:
+                mapping.held = [chunk.source for chunk in chunks]
+                sources.pop_all()
+        self._mapped[offset] = mapping
+        self._named.update((name, (offset, at)) for at, name in enumerate(mapping.names))
         return self._own + offset
 
     def _map(
@@ -146,7 +192,6 @@ class Window:
                 fds = [self._memory.export(chunk.source) for chunk in chunks[some]]
             with together(self._world):
                 theirs = self._exchange.swap_all(fds, [len(layout[some]) for layout in layouts])
-            with together(self._world):
                 for rank, layout in enumerate(layouts):
                     before = sum(chunk.nbytes for chunk in layout[: some.start])
                     place = self._base + rank * self._stride + offset + before
@@ -170,24 +215,46 @@ class Window:
                 chunks.append(chunk._replace(source=source))
             self._memory.map(place, chunks)
 
-    def offset(self, address: int) -> int:
-        """Return where ``add`` has mapped this PE's chunks, as on all PEs."""
+    def place(self, address: int) -> int:
+        """Return the place of this PE's memory at an address, as on all PEs."""
         return address - self._own
 
-    def remove(self, address: int) -> None:
-        """Unmap what ``add`` has mapped there. The caller has synchronised all PEs."""
-        offset = self.offset(address)
-        self._unmap(self._mapped.pop(offset))
-        self.places.release(offset)
+    def address(self, place: int) -> int:
+        return self._own + place
 
-    def _unmap(self, mapped: list[tuple[int, int]]) -> None:
-        for place, nbytes in mapped:
+    def remove(self, address: int) -> None:
+        """End one use of what is mapped at an address that ``add`` or ``share`` has returned, and with the last the mapping.
+
+        The caller has synchronised all PEs.
+        """
+        offset = self._offset(self.place(address))
+        mapping = self._mapped[offset]
+        mapping.users -= 1
+        if not mapping.users:
+            del self._mapped[offset]
+            for name in mapping.names:
+                if self._named.get(name, (-1, 0))[0] == offset:
+                    del self._named[name]
+            self._end(mapping)
+            self.places.release(offset)
+
+    def _offset(self, place: int) -> int:
+        """Return where the mapping begins in which a place lies."""
+        return max(offset for offset in self._mapped if offset <= place)
+
+    def _end(self, mapping: _Mapping) -> None:
+        self._unmap(mapping)
+        for source in mapping.held:
+            self._memory.release(source)
+
+    def _unmap(self, mapping: _Mapping) -> None:
+        for place, nbytes in mapping.parts:
             self._memory.unmap(place, nbytes)
 
     def close(self) -> None:
         """Unmap everything. A barrier before the call ensures that no PE accesses it any more."""
-        for mapped in self._mapped.values():
-            self._unmap(mapped)
+        for mapping in self._mapped.values():
+            self._end(mapping)
         self._mapped.clear()
         self._exchange.close()
         if self._base:

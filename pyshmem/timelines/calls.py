@@ -24,6 +24,7 @@ _ARGUMENTS = (
     ("ctx",),
     ("team",),
 )
+NO_ARGUMENTS = (-1,) * len(_ARGUMENTS), ("",) * len(_ARGUMENTS)  # places and names, of calls that have none of these
 _PE, _ARRAY, _SIZE, _WORD, _VALUE, _OP, _CTX, _TEAM = range(len(_ARGUMENTS))
 _COMPARISONS: dict[Any, int] = {**{sign: code for code, sign in enumerate(SIGNS)}, **{code: code for code in range(6)}}
 _MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "all_gather", "all_to_all",
@@ -48,6 +49,37 @@ def effect(name: str) -> int:
     return NONE
 
 
+# what `size` says of the bytes of arrays, as in _events.h: nothing, those of the event, others
+_OF_NOTHING, _OF_DATA, _OF_PARTS = range(3)
+_IDLE = ("plan", "close", "clear")  # read no operands
+_Arguments = tuple[tuple[int, str], ...]  # places and names
+
+
+def accesses(label: str, call: Callable[..., Any]) -> tuple[_Arguments, _Arguments, bool, int]:
+    """(arguments that a call reads, those that it writes, whether it writes its results, what `size` says of them).
+
+    As far as it is known: of puts, gets and collectives, and of operators and plans, which write what they return.
+    """
+    parameters, name = inspect.signature(call).parameters, plain(label)
+    places = {each: place for place, each in enumerate(parameters)}
+
+    def found(names: tuple[str, ...]) -> _Arguments:
+        return tuple((places[each], each) for each in names if each in places)
+
+    if label.startswith(OPERATORS) and name not in _IDLE:
+        several = inspect.Parameter.VAR_POSITIONAL  # which have no names
+        tensors = [key for key, each in parameters.items() if "Tensor" in str(each.annotation) and each.kind != several]
+        written = ("target",) if label.startswith("shmem.ops.torch.") else ("out", "residual_out")
+        return found(tuple(each for each in tensors if each not in written)), found(written), True, _OF_NOTHING
+    if "." in label and name.startswith("put"):
+        return found(("source",)), (), False, _OF_DATA
+    if "." in label and name.startswith("get"):
+        return (), found(("target",)), False, _OF_DATA
+    if "." in label and effect(name) == MEET:
+        return found(("source",)), found(("target",)), False, _OF_PARTS
+    return (), (), False, _OF_NOTHING
+
+
 def record(label: str, call: Callable[..., Any], number: int) -> Callable[..., Any]:
     """Return ``call``, recorded as event ``number``; the call itself if it only asks."""
     name = plain(label)
@@ -70,4 +102,4 @@ def record(label: str, call: Callable[..., Any], number: int) -> Callable[..., A
         found = next((word for word in words if word in parameters and not skips), "")
         names.append(found)
         places.append(parameters.index(found) if found else -1)
-    return recorded(label, call, number, op, tuple(places), tuple(names), _COMPARISONS)
+    return recorded(label, call, number, op, tuple(places), tuple(names), _COMPARISONS, accesses(label, call))

@@ -20,16 +20,19 @@ from pyshmem.timelines.events import (
     HOST,
     KERNELS,
     MEET,
+    MEMORY,
     MULTIPROCESSORS,
     OPERATORS,
     SET,
     SPAN,
+    TORCH,
     WAITS,
     WORD,
     Event,
     Part,
     plain,
 )
+from pyshmem.timelines.locality import Again, by_calls, read_again
 from pyshmem.timelines.requests import executed
 from pyshmem.timelines.taxes import call_of, divided
 from pyshmem.timelines.tracks import named, placed
@@ -45,8 +48,8 @@ _KINDS = (("wait", "wait"), ("signal_wait", "wait"), ("test", "test"), ("put", "
 
 
 def kind(event: Event) -> str:
-    """The category of an event: put, get, atomic, order, wait, test, meet, operator, kernel, program, span, call, and on the
-    tracks of what executes calls request or copy."""
+    """The category of an event: put, get, atomic, order, wait, test, meet, operator, torch, kernel, program, span, call, and
+    on the tracks of what executes calls request or copy."""
     name = event.name
     if event.track >= COPIES:
         return "copy" if event.track == COPIES else "request"
@@ -54,6 +57,8 @@ def kind(event: Event) -> str:
         return "meet" if event.op == MEET else "span"
     if name.startswith(OPERATORS):
         return "operator"
+    if name.startswith(TORCH):
+        return "torch"
     if event.track == KERNELS and not name.startswith("dev."):
         return "kernel" if event.place == 0 else "program"
     words = plain(name)
@@ -62,7 +67,8 @@ def kind(event: Event) -> str:
 
 def write(path: Path, parts: Sequence[Part]) -> str:
     """Write the events of ``parts`` to ``path``. Return why it has the first ones only, or nothing; "" if it has all."""
-    every = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -each.ended))
+    found = sorted((event for part in parts for event in part), key=lambda each: (each.begin, -each.ended))
+    again, every = read_again(found), [each for each in found if each.op not in MEMORY]
     start = every[0].begin if every else 0
     slack = max((part.error or 0 for part in parts), default=0)
     pairs, tracks = list(joined(every, slack)), placed(every)
@@ -70,11 +76,17 @@ def write(path: Path, parts: Sequence[Part]) -> str:
     ends = {part.pe: max((max(e.begin, e.end) for e in every if e.pe == part.pe), default=start) for part in parts}
 
     def slices() -> Iterator[dict[str, Any]]:
-        return (_slice(each, tracks[id(each)], start, ends[each.pe], enders.get(id(each))) for each in every)
+        for each in every:
+            row = _slice(each, tracks[id(each)], start, ends[each.pe], enders.get(id(each)))
+            row["args"] |= _again(again.get(id(each)))
+            yield row
 
     metadata = _metadata(parts, every)
     if len(every) <= _DIVIDED:
-        metadata["taxes_us"] = divided([call_of(row) for row in slices()]).parts
+        calls = [call_of(row) for row in slices()]
+        metadata["taxes_us"] = divided(calls).parts
+        metadata["read_again_bytes"] = {pe: {name: row.nbytes for name, row in rows.items()}
+                                        for pe, rows in by_calls(calls).items()}  # fmt: skip
     head = {"displayTimeUnit": "ns", "metadata": metadata}
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     with temporary.open("wb", buffering=0) as file:
@@ -188,6 +200,13 @@ def _details(event: Event) -> dict[str, Any]:
     if event.flags & FAILED:
         details["failed"] = True
     return details
+
+
+def _again(found: Again | None) -> dict[str, Any]:
+    if found is None:
+        return {}
+    details: dict[str, Any] = {"plan": found.plan, "read_again_within": found.within} if found.plan else {}
+    return details | ({"read_again": found.earlier} if found.earlier else {})
 
 
 def team(event: Event) -> str:

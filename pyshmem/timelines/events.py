@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NONE, SET, ADD, MEET, SPAN = range(5)
+NONE, SET, ADD, MEET, SPAN, READS, WRITES, ENDS, PLAN = range(9)
+MEMORY = (READS, WRITES, ENDS, PLAN)  # events that belong to a call: what it reads and writes, see locality
 WAITS = 16  # and the number of the comparison
 FAR, FAILED, ON_GPU, WORD, BEFORE, SENT = 1, 2, 4, 8, 16, 32
 HOST, KERNELS, MULTIPROCESSORS = 0, 1, 2  # tracks; of compiled kernels one for each multiprocessor, from the last on
@@ -32,6 +33,7 @@ _C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char"
 _C_SIZES = re.compile(r"^(i?b?put|i?b?get)(mem|\d+)")
 
 
+TORCH = "torch."  # what the names of torch's operators begin with
 OPERATORS = ("shmem.ops.", "shmem.irregular.")  # what their names begin with
 
 

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from pyshmem.timelines.flights import CALLS, KERNELS, ROUTES, leaves, signals
 from pyshmem.timelines.growing import grown
-from pyshmem.timelines.replay import Step, Timeline, unchanged
+from pyshmem.timelines.replay import Scale, Timeline, Window, unchanged
+from pyshmem.timelines.steps import HOST, Step
 from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, MEETING, OF_LIBRARY, Call
 
+Rates = dict[str, float]
 _DRAWS = 5  # of the times of further PEs
 _FLAGS = 16  # members up to which a barrier is one exchange of flags
 
@@ -39,12 +43,16 @@ class Machine(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """Microseconds: as recorded, as predicted, and how much that may be wrong."""
+    """Microseconds: as recorded, as predicted, and how much that may be wrong. links: of each route.
+
+    sent: bytes that a PE has sent to others, or got from them, as far as slices show it.
+    """
 
     recorded: float
     time: float
     error: float
-    links: Links | None
+    links: dict[str, Links]
+    sent: float
 
 
 def fitted(points: Iterable[tuple[float, float, float]]) -> Links | None:
@@ -86,53 +94,119 @@ def moved(call: Call, pes: int) -> float:
 
 
 class Model:
-    """The links of a timeline: those of its puts and gets, and those of its meetings. n_pes: of its PEs."""
+    """The links of a timeline, by route, and those of its meetings."""
 
     def __init__(self, timeline: Timeline) -> None:
-        self.n_pes = len(timeline.steps)
-        calls = {each.call for own in timeline.steps.values() for each in own if each.call}
-        self.transfers = fitted(
-            (1.0, each.nbytes, each.end - each.begin) for each in calls if each.kind in ("put", "get") and each.nbytes
-        )
+        self._here = len(timeline.pes)
+        self._timeline = timeline
+        steps = [each for own in timeline.steps.values() for each in own if each.part == COMMUNICATION]
+        moved_by = [each.call for each in steps if each.call and each.opens and leaves(each.call)]
+        self.sent = sum(each.nbytes for each in moved_by) / max(1, self._here)  # bytes, by a PE, as far as slices show
+        self.links: dict[str, Links] = {}
+        for route in ROUTES:
+            flights = {each.flight for each in steps if each.route == route and each.flight}
+            times = [
+                each.end - each.begin for each in steps if each.route == route and not each.flight and _signals(each)
+            ]
+            alone = 0.0 if route == KERNELS else 1.0
+            links = fitted((alone, each.passing, each.end - each.begin) for each in flights)
+            if route == KERNELS and (links or times):
+                links = (links or Links(0.0, math.inf, 0.0))._replace(
+                    latency=statistics.median(times) if times else 0.0
+                )
+            if links:
+                self.links[route] = links
         self.meetings = fitted(
-            (exchanges(self.n_pes), moved(call, self.n_pes), call.end - max(call.begin, last.begin))
+            (exchanges(self._here), moved(call, self._here), call.end - max(call.begin, last.begin))
             for call, last in timeline.last.items()
             if call.name not in OF_LIBRARY
         )
 
-    def scale(self, step: Step, machine: Machine) -> float:
-        """How many times as long a step takes on another machine."""
-        call = step.call
-        if step.part == COMPUTING:
-            return 1 / machine.compute_rate
-        if step.part == MEETING and call and call.name not in OF_LIBRARY and self.meetings:
-            pes = max(machine.pes or self.n_pes, 2)
-            return _ratio(self.meetings, machine, (exchanges(self.n_pes), moved(call, self.n_pes)),
-                          (exchanges(pes), moved(call, pes)))  # fmt: skip
-        if step.part == COMMUNICATION and call and self.transfers:
-            size = (1.0, float(call.nbytes)) if call.kind in ("put", "get") else (1.0, 0.0)
-            return _ratio(self.transfers, machine, size, size)
+    def scale(self, machine: Machine, best: Rates | None = None) -> Scale:
+        """How many times as long each step takes on another machine. best: the rates that links here are known to reach."""
+        here, there = self._here, max(machine.pes or self._here, 2)
+        more = spread(self._timeline, there) / spread(self._timeline, here)
+
+        def scale(step: Step) -> float:
+            call = step.call
+            if step.part == COMPUTING:
+                return 1 / machine.compute_rate
+            if step.part == MEETING and call and call.name not in OF_LIBRARY and self.meetings:
+                return _ratio(self.meetings, machine, (exchanges(here), moved(call, here)),
+                              (exchanges(there), moved(call, there)))  # fmt: skip
+            links = self.links.get(step.route)
+            if step.part != COMMUNICATION or links is None or not (step.flight or _signals(step)):
+                return 1.0
+            alone = 0.0 if step.flight and step.route == KERNELS else 1.0
+            passing = step.flight.passing if step.flight else 0.0
+            return _ratio(links, machine, (alone, passing), (alone, passing if step.route == CALLS else passing * more),
+                          (best or {}).get(step.route, 0.0))  # fmt: skip
+
+        return scale
+
+    def error_of(self, step: Step, factor: float) -> float:
+        """How far a step may be from its fit, in microseconds."""
+        links = self.links.get(step.route) if step.part == COMMUNICATION else None
+        return links.error * (step.end - step.begin) * abs(factor - 1) if links else 0.0
+
+
+def spread(timeline: Timeline, pes: int) -> float:
+    """How much more a GPU sends the more PEs there are, by the names of the timeline's operators: what it has to each of the
+    others if they gather, else to each its part. Without operators as much as before."""
+    names = {step.call.name.rpartition(".")[2] for thread, steps in timeline.steps.items() if thread.track == HOST
+             for step in steps if step.call and step.call.kind == "operator"}  # fmt: skip
+    if not names or pes < 2:
         return 1.0
+    return pes - 1.0 if any("all_gather" in each or each == "attention" for each in names) else 1 - 1 / pes
 
 
-def _ratio(links: Links, machine: Machine, before: tuple[float, float], after: tuple[float, float]) -> float:
-    """How many times as long it takes to exchange and move ``after`` there as ``before`` here."""
+def _signals(step: Step) -> bool:
+    """Whether a step without data to move takes the latency of its route."""
+    return step.call is not None and (step.route == CALLS or signals(step.call))
+
+
+def _ratio(
+    links: Links, machine: Machine, before: tuple[float, float], after: tuple[float, float], best: float = 0.0
+) -> float:
+    """How many times as long it takes to exchange and move ``after`` there as ``before`` here.
+
+    best: a rate that others reach here. A link of a rate between that and the own one changes nothing.
+    """
     latency = links.latency if machine.latency is None else machine.latency
     rate = links.rate if machine.link_rate is None else 1e3 * machine.link_rate
+    if rate > links.rate:
+        rate = links.rate * max(1.0, rate / max(best, links.rate))
     here = before[0] * links.latency + before[1] / links.rate
     return (after[0] * latency + after[1] / rate) / here if here else 1.0
 
 
-def predicted(timeline: Timeline, machine: Machine) -> Prediction:
-    """Replay a timeline on another machine. Each PE does what it did; further PEs do as those of the timeline: see grown."""
-    model, n_pes = Model(timeline), max(1, len(timeline.steps))
-    links, steps = model.transfers, [each for own in timeline.steps.values() for each in own]
+def best_of(models: Iterable[Model]) -> Rates:
+    """The rate that some timeline has reached on each route, in bytes a us."""
+    found: Rates = {}
+    for model in models:
+        for route, links in model.links.items():
+            if links.rate != math.inf:
+                found[route] = max(found.get(route, 0.0), links.rate)
+    return found
 
-    def scale(step: Step) -> float:
-        return model.scale(step, machine)
 
-    changed = sum((each.end - each.begin) * abs(scale(each) - 1) for each in steps if each.part == COMMUNICATION)
-    more = machine.pes is not None and machine.pes > n_pes
-    times = [grown(timeline, machine.pes or 0, seed).replay(scale) for seed in range(_DRAWS if more else 1)]
-    error = ((links.error * changed if links else 0.0) + timeline.unexplained()) / n_pes
-    return Prediction(timeline.replay(unchanged), statistics.mean(times), error + statistics.pstdev(times), links)
+def predicted(
+    timeline: Timeline, machine: Machine, best: Rates | None = None, window: Window | None = None
+) -> Prediction:
+    """Replay a timeline on another machine. Each PE does what it did; further PEs do as those of the timeline: see grown.
+
+    best: of other timelines of the same machine.  window: predict what was recorded between these times.
+    """
+    model = Model(timeline)
+    scale = model.scale(machine, best)
+    more = machine.pes is not None and machine.pes > len(timeline.pes)
+    draws = range(_DRAWS if more else 1)
+    times = [grown(timeline, machine.pes or 0, seed).replay(scale, window=window) for seed in draws]
+    errors: dict[int, float] = defaultdict(float)  # by PE, of the thread with the largest one
+    for thread, steps in timeline.steps.items():
+        within = [each for each in steps if window is None or (window[0] < each.end <= window[1])]
+        of_fits = sum(model.error_of(each, scale(each)) for each in within if each.part == COMMUNICATION)
+        errors[thread.pe] = max(errors[thread.pe], of_fits + timeline.unexplained(within))
+    error = statistics.mean(errors.values()) if errors else 0.0
+    recorded = timeline.replay(unchanged, window=window)
+    return Prediction(recorded, statistics.mean(times), error + statistics.pstdev(times), model.links, model.sent)

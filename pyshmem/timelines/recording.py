@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +44,8 @@ class Recorder:
         self._process = 0  # those that it forks write no timeline
         self._undo: Callable[[], None] = lambda: None  # ends the recording of interpreted kernels
         self._rings: Rings | None = None  # of compiled kernels
+        self._plans = 0  # that were noted
+        self._torch: Any = None  # the mode that records torch's operators
 
     def number(self, name: str) -> int:
         """The number of a name in events."""
@@ -53,6 +56,22 @@ class Recorder:
 
     def recorded(self, label: str, call: Callable[..., Any]) -> Callable[..., Any]:
         return calls.record(label, call, self.number(label))
+
+    def noted(self, perform: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a plan's method, noted in the event of the call under way; of plans within each other the innermost one."""
+
+        @wraps(perform)
+        def within(plan: Any, *arguments: Any) -> Any:
+            before = self._plans
+            found = perform(plan, *arguments)
+            if self._plans == before:
+                self._plans += 1
+                name = plan.title
+                number = self._names.get(name) or self.number(name)
+                _native.note_plan(number, plan.rereads(*arguments))
+            return found
+
+        return within
 
     def _note(self, **note: Any) -> None:
         if self._notes >= 0:
@@ -93,6 +112,11 @@ class Recorder:
             self._rings = Rings()
             self._rings.open()
         self.compare_clocks()
+        if read("PYSHMEM_TRACE_TORCH"):
+            from pyshmem.timelines.torch_calls import Watch
+
+            self._torch = Watch(self.number)
+            self._torch.__enter__()
 
     def compare_clocks(self) -> None:
         """Collective over all PEs."""
@@ -118,6 +142,9 @@ class Recorder:
 
     def stop(self) -> None:
         """Record no more. The last PE that comes here writes the timeline."""
+        if self._torch is not None:
+            self._torch.__exit__(None, None, None)
+            self._torch = None
         if self._rings and self._process == os.getpid():
             self._take_kernels(self._rings)
             self._rings = None
@@ -158,7 +185,7 @@ def install() -> None:
     asked = read("PYSHMEM_TRACE")
     if not asked:
         return
-    ranges.record = recorder.recorded
+    ranges.record, ranges.note = recorder.recorded, recorder.noted
     path = Path(os.path.abspath(asked))
 
     def listen(begins: bool) -> None:
@@ -192,7 +219,7 @@ def trace(path: str | os.PathLike[str]) -> AbstractContextManager[None]:
 @contextmanager
 def _recording(file: Path) -> Iterator[None]:
     comm, generation = job.comm, job.generation
-    undo = ranges.replace(recorder.recorded)
+    undo = ranges.replace(recorder.recorded, recorder.noted)
     try:
         recorder.start(file)
         yield

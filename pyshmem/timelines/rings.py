@@ -14,6 +14,7 @@ from pyshmem.kernels.clock import compared
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.event_ring import ring
 from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.runtime.kernel_timeouts import ROUTINES
 from pyshmem.timelines.events import FAR, SPAN
 from pyshmem.timelines.streams import Copies
 
@@ -71,7 +72,8 @@ def settled(rows: Any, first: Clock, last: Clock, number_of: Callable[[str], int
         rows[each] = host_times(rows[each], first, last)
     rows["flags"] |= np.where(np.isin(rows["to"], list(gpu.far_deltas)), FAR, 0).astype("u1")
     spans = rows["op"] == SPAN
-    names = {code_of(name): f"dev.{name}" for name in dev.__all__}  # type: ignore[attr-defined]
+    known = *dev.__all__, *ROUTINES  # type: ignore[attr-defined]  # collectives on streams are not in dev
+    names = {code_of(name): f"dev.{name}" for name in known}
     for code in np.unique(rows["name"][~spans]):
         rows["name"][(rows["name"] == code) & ~spans] = number_of(names.get(int(code), f"dev call {code}"))
     texts = np.stack([rows[each][spans].astype("i8") for each in TEXT], axis=1)

@@ -42,10 +42,16 @@ class Call(NamedTuple):
     ended_by: int | None = None
     nbytes: int = 0
     to: int = -1  # the PE of its data
+    plan: str = ""  # which performed an operator
+    within: int = 0  # bytes that kernels of it wrote and later ones of it read
+    earlier: tuple[tuple[str, int], ...] = ()  # bytes that it read again, by the calls that wrote them
 
 
 class Arrow(NamedTuple):
-    """From a call of ``source`` on its track, at ``begun``, to a wait of ``pe``, at ``ended``."""
+    """From a call of ``source`` on its track, at ``begun``, to a wait of ``pe``, at ``ended``.
+
+    sends: it goes to the begin of a request or a copy that the call has sent, instead.
+    """
 
     source: int
     source_track: int
@@ -53,6 +59,7 @@ class Arrow(NamedTuple):
     pe: int
     track: int
     ended: float
+    sends: bool = False
 
 
 class Taxes(NamedTuple):
@@ -75,8 +82,8 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
         rows = found["traceEvents"]
         calls = [call_of(row) for row in rows if row["ph"] == "X"]
         sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
-        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"])
-                  for row in rows if row["ph"] == "f" and row["cat"] == "arrow"]  # fmt: skip
+        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"], row["cat"] == "request")
+                  for row in rows if row["ph"] == "f"]  # fmt: skip
         return calls, arrows, list(_notes(found["metadata"]))
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
@@ -87,7 +94,8 @@ def call_of(row: dict[str, Any]) -> Call:
     end = row["ts"] + row["dur"]
     details = row["args"]
     known = row["pid"], row["tid"], row["name"], row["cat"], details.get("team", ""), details.get("ended_by")
-    return Call(row["ts"], end, *known, details.get("bytes", 0), details.get("pe", -1))
+    again = details.get("plan", ""), details.get("read_again_within", 0), tuple(details.get("read_again", {}).items())
+    return Call(row["ts"], end, *known, details.get("bytes", 0), details.get("pe", -1), *again)
 
 
 def _notes(metadata: dict[str, Any]) -> Iterator[str]:
@@ -98,7 +106,7 @@ def _notes(metadata: dict[str, Any]) -> Iterator[str]:
     if metadata["missing_pes"]:
         yield f"PEs without events: {metadata['missing_pes']}"
     if error := max((each or 0 for each in metadata["clock_error_us"].values()), default=0):
-        yield f"times of different hosts are compared with an error of up to {error:.1f} us"
+        yield f"times of GPUs and of other hosts have an error of up to {error:.1f} us"
 
 
 def _none() -> dict[str, float]:
@@ -202,7 +210,7 @@ def part_of(call: Call | None, between: bool) -> str:
         return WAITING
     if call.kind in _COMMUNICATES:
         return COMMUNICATION
-    return COMPUTING if call.kind in ("kernel", "program", "span") else LIBRARY
+    return COMPUTING if call.kind in ("kernel", "program", "span", "torch") else LIBRARY
 
 
 class Link(NamedTuple):

@@ -3,9 +3,10 @@
 import json
 
 import pytest
+from benchmarks.collectives import ROWS
 from hypothesis import given, settings
 from pyshmem.launch import predict as command
-from pyshmem.timelines.prediction import Links, Machine, exchanges, moved, predicted
+from pyshmem.timelines.prediction import CALLS, Links, Machine, exchanges, moved, predicted
 from pyshmem.timelines.replay import Timeline, savings, unchanged
 from pyshmem.timelines.taxes import Arrow, Call
 from test_taxes import METADATA, calls, row
@@ -61,7 +62,7 @@ def whole(compute, latency, rate):
 )
 def test_predicted_time_of_a_pipeline_is_the_known_one(machine, wanted):
     found = predicted(Timeline(*pipeline(100)), machine)
-    assert found.links == Links(pytest.approx(LATENCY), pytest.approx(RATE), pytest.approx(0, abs=1e-6))
+    assert found.links == {CALLS: Links(pytest.approx(LATENCY), pytest.approx(RATE), pytest.approx(0, abs=1e-6))}
     assert found.recorded == pytest.approx(whole(100, LATENCY, RATE))
     assert found.time == pytest.approx(wanted, rel=0.02)
     assert found.error == pytest.approx(0, abs=1e-3)
@@ -72,7 +73,7 @@ def test_error_has_how_far_calls_are_from_the_fit_and_waits_that_nothing_explain
     found = predicted(Timeline([*made, wait(1, 0, 30, None)], []), Machine(link_rate=100))
     mean = (2 / 10 + 2 / 20) / (2 / 100 + 2 / 400)
     spread = (((mean / 10 - 1) ** 2 + (mean / 20 - 1) ** 2) / 2) ** 0.5
-    assert found.links.error == pytest.approx(spread)
+    assert found.links[CALLS].error == pytest.approx(spread)
     assert found.error == pytest.approx((spread * 60 * (1 - 10_000 / 1e5 / mean) + 30) / 2)
 
 
@@ -121,6 +122,12 @@ def test_meetings_grow_with_the_pes_as_the_page_on_scaling_says(name, recorded, 
     call = Call(0, 1, 0, 0, f"shmem.{name}", "meet", nbytes=0 if name == "barrier_all" else 8)
     grows = moved if call.nbytes else lambda _, n: exchanges(n)
     assert grows(call, pes) / grows(call, recorded) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("row", {row.name: row for row in ROWS if row.bus}.values(), ids=lambda row: row.name)
+def test_meetings_move_the_bytes_of_which_benchmarks_print_the_rate(row):
+    call = Call(0, 1, 0, 0, f"shmem.{row.name}", "meet", nbytes=row.nbytes)
+    assert moved(call, 4) == pytest.approx(row.bus(4) * row.nbytes)
 
 
 def test_a_meeting_of_few_bytes_among_puts_of_many_takes_the_latency_of_meetings():

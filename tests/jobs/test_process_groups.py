@@ -36,6 +36,65 @@ def test_ddp_fsdp_and_dtensor_give_what_they_give_on_gloo(n, tmp_path):
     assert status == 0 and sorted(out.splitlines()) == [f"{me}: 179 parameters" for me in range(n)], err
 
 
+COUNTED = """
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.two_tensor import TwoTensor
+import pyshmem as shmem
+import pyshmem.distributed
+
+dist.init_process_group("pyshmem")
+me, n = dist.get_rank(), dist.get_world_size()
+x, whole = torch.ones(4), torch.empty(4 * n)
+parts = [torch.empty(4) for _ in range(n)]
+some = parts if me == 0 else None
+with CommDebugMode() as outer, CommDebugMode() as inner:
+    dist.all_reduce(x)
+    dist.all_reduce(x, async_op=True).wait()
+    dist.all_gather_into_tensor(whole, x)
+    dist.reduce_scatter_tensor(x, whole)
+    dist.all_gather(parts, x)
+    dist.reduce_scatter(x, parts)
+    dist.broadcast(x, 0)
+    dist.reduce(x, 0)
+    dist.gather(x, some, 0)
+    dist.scatter(x, some, 0)
+    dist.all_to_all(parts, [each.clone() for each in parts])
+    dist.all_to_all_single(whole, whole.clone())
+    with dist._coalescing_manager():
+        dist.all_reduce(x)
+        dist.all_reduce(whole)
+    try:
+        dist.broadcast(torch.ones(2).to_sparse(), 0)
+    except Exception as error:
+        refused = type(error).__module__.split(".")[0]
+two = TwoTensor(torch.full((3,), float(me)), torch.full((3,), 1.0))
+dist.all_reduce(two)
+work = dist.all_reduce(two, async_op=True)
+work.wait()
+gathered = [TwoTensor(torch.empty(3), torch.empty(3)) for _ in range(n)]
+dist.all_gather(gathered, TwoTensor(torch.full((3,), float(me)), torch.full((3,), -1.0)))
+for each in outer, inner:
+    print(me, *sorted(f"{kind}={count}" for kind, count in each.get_comm_counts().items()), refused)
+print(me, two.a.tolist(), two.b.tolist(), [each.a[0].item() for each in gathered], [each.b[0].item() for each in gathered])
+x.fill_(1)
+dist.all_reduce(x)
+print(me, x[0].item(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_modes_of_torch_see_the_calls_of_groups_and_tensors_that_unwrap_themselves_are_passed_by_their_parts(tmp_path):
+    status, out, err = mpiexec(2, COUNTED, tmp_path=tmp_path)
+    assert status == 0, err
+    once = """_allgather_base_ _reduce_scatter_base_ allgather_ reduce_scatter_ broadcast_ reduce_ gather_ scatter_ alltoall_
+        alltoall_base_ allreduce_coalesced_"""
+    counts = sorted([f"c10d.{kind}=1" for kind in once.split()] + ["c10d.allreduce_=2"])
+    ends = [" ".join(counts) + " pyshmem"] * 2 + ["[2.0, 2.0, 2.0] [4.0, 4.0, 4.0] [0.0, 1.0] [-1.0, -1.0]", "2.0"]
+    assert sorted(out.splitlines()) == sorted(f"{me} {line}" for me in range(2) for line in ends), err
+
+
 ENDS = """
 import torch.distributed as dist
 import pyshmem as shmem

@@ -9,6 +9,7 @@ from hypothesis import given, settings, strategies as st
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
 from pyshmem.device.arch.rules import code_of
+from pyshmem.runtime.kernel_timeouts import ROUTINES
 from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import ADD, BEFORE, HOST, MULTIPROCESSORS, SET, SPAN, WAITS, WORD, Event, plain
@@ -231,6 +232,13 @@ def of_gpu(begin, end, name, program, op=0, track=5, words=(0, 0, 0)):
     """A row of the ring, as a compiled kernel writes it."""
     place, value, before = words
     return struct.pack("<2q2Q2qi2I2BH", begin, end, 8, place, value, before, -1, name, program, op, 4, track)
+
+
+def test_every_routine_in_which_a_kernel_can_wait_has_its_name_in_a_timeline():
+    rows = b"".join(of_gpu(1, 2, code_of(routine), 0) for routine in ROUTINES)
+    names = []
+    settled(np.frombuffer(rows, ROW), (0, 0, 0), (9, 9, 0), lambda name: names.append(name) or len(names))
+    assert sorted(names) == sorted(f"dev.{routine}" for routine in ROUTINES)
 
 
 def test_events_of_a_gpu_have_the_hosts_times_their_names_and_a_track_on_which_nothing_overlaps(tmp_path):

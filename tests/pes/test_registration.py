@@ -126,6 +126,46 @@ def test_registered_memory_outlives_its_tensor():
     assert x.unique().tolist() == [9 + left]
 
 
+@pytest.mark.parametrize("first", [0, 1, 2])
+def test_tensors_in_the_same_pages_share_one_mapping_which_lasts_as_long_as_any_is_registered(first, me, npes):
+    storage = ordinary(96, dtype=torch.int32, value=me)
+    arrays = [shmem.register(storage[at : at + 32]) for at in (64, 0, 32)]
+    places = registration._windows[DEVICE].places
+    assert len(places.live()) == 1
+    assert arrays[0].data_ptr() - arrays[1].data_ptr() == 256
+    for ended in range(3):
+        shmem.put(arrays[-1][4:8], torch.full((4,), 10 * ended + me, dtype=torch.int32, device=DEVICE), (me + 1) % npes)
+        shmem.barrier_all()
+        assert arrays[-1][4:8].unique().tolist() == [10 * ended + (me - 1) % npes]
+        shmem.unregister(arrays.pop(first % len(arrays) if len(arrays) > 1 else 0))
+        assert len(places.live()) == (1 if arrays else 0)
+    with refuses("unregister", "array: got an int32 array of shape", shmem.NotSymmetricError):
+        shmem.unregister(storage)
+
+
+def test_tensor_registered_twice_has_two_arrays_that_end_one_by_one(me, npes):
+    tensor = ordinary(16, dtype=torch.int64, value=me)
+    one, other = shmem.register(tensor), shmem.register(tensor[2:])
+    assert one.data_ptr() + 16 != other.data_ptr()
+    shmem.unregister(one)
+    shmem.put(other[:1], torch.full((1,), 70 + me, device=DEVICE), (me + 1) % npes)
+    shmem.barrier_all()
+    assert tensor[2] == 70 + (me - 1) % npes
+
+
+@pytest.mark.skipif(
+    DEVICE == "cuda", reason="the pages of GPUs are larger, and these tensors would not begin alike in them"
+)
+def test_pages_shared_on_some_pes_only_are_mapped_anew(me, npes):
+    pages = ordinary(2, 1024, 4, dtype=torch.int32)
+    kept = shmem.register(pages[0, :8])
+    x = shmem.register(pages[int(me > 0), 8:16])
+    shmem.put(x[0], torch.full((4,), 5 + me, dtype=torch.int32, device=DEVICE), (me + 1) % npes)
+    shmem.barrier_all()
+    assert pages[int(me > 0), 8].unique().tolist() == [5 + (me - 1) % npes]
+    shmem.unregister(kept)
+
+
 def test_registrations_end_in_any_order_and_leave_nothing(me, npes):
     kept = [ordinary(1 + number % 7, dtype=torch.int32, value=number) for number in range(60)]
     shmem.unregister(shmem.register(kept[0]))  # makes the window

@@ -187,7 +187,7 @@ def recorded(path, call, taken):
     call()
     assert taken() == during, "a kernel has recorded after the end"
     calls, _, notes = taxes.read(path)
-    assert not notes
+    assert not [each for each in notes if not each.startswith("times of GPUs")]
     own = [each for each in calls if each.pe == shmem.my_pe()]
     found = Counter(each.name for each in own if each.kind == "span" or each.name.startswith("dev."))
     assert sum(found.values()) == during, Counter((each.pe, each.kind) for each in calls)

@@ -2,7 +2,8 @@
 
 Run: python tests/suites/torch_distributed.py [TEST ...] [--pes 2 4] [--backend gloo] [--files test/distributed/tensor/*.py]
 They are in the installed torch, and need expecttest; --files takes others, of a checkout of the same version of torch, whose
-tests start processes themselves, as those of DTensor. Each runs in processes forked from this one, without MPI.
+tests start processes themselves, as those of DTensor and FSDP2. With GPUs these run on them; --backend nccl compares. Without,
+tests that want GPUs get CPUs. Each test runs in processes of its own, without MPI; --jobs many at a time.
 """
 
 from __future__ import annotations
@@ -16,26 +17,31 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
 
 os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
-os.environ |= {"PYSHMEM_WAIT_TIMEOUT": "20", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_QUIET": "1"}
+os.environ |= {"PYSHMEM_WAIT_TIMEOUT": "20", "PYSHMEM_QUIET": "1"}
 import torch
 import torch.distributed as dist
-from torch.testing._internal import common_distributed
+from torch.testing._internal import common_distributed, common_fsdp
 from torch.testing._internal.distributed import distributed_test
 from torch.testing._internal.distributed._tensor import common_dtensor
 
 import pyshmem.distributed  # noqa: F401  adds the backend
 
-SECONDS = 100  # of one test
+GPUS = torch.cuda.is_available()
+if not GPUS:
+    os.environ["SHMEM_SYMMETRIC_SIZE"] = "64m"
+START = multiprocessing.get_context("forkserver" if GPUS else "fork")  # what has used a GPU cannot be forked
+START.set_forkserver_preload(["torch"])  # torch.testing would use a GPU there
 MANY = common_distributed.MultiProcessTestCase  # other tests are of one process
 NAMED = ("test_get_backend",)  # which compares the name with BACKEND
 SKIPPED = {each.exit_code for each in common_distributed.TEST_SKIPS.values()}
 
 
-START.set_forkserver_preload(["torch"])  # torch.testing would use a GPU there
+class Case(distributed_test.TestDistBackend, distributed_test.DistributedTest._DistTestBase):
     """One test in one process: what torch's runner calls there."""
 
 
@@ -53,40 +59,60 @@ def cases(files: list[str]) -> list[tuple[Any, str]]:
     return found
 
 
-def one(case: Any, name: str, pes: int) -> tuple[str, str]:
+def on_cpus(pes: int) -> None:
+    """Let tests that want ``pes`` GPUs take CPUs."""
+    tests: Any = common_distributed
+    accelerator: Any = torch.accelerator
+    accelerator.current_accelerator = lambda check_available=False: torch.device("cpu")
+    torch.cpu.device_count = lambda: pes
+    common_fsdp.DEVICE_COUNT = pes
+    tests.skip_if_lt_x_gpu = lambda x, allow_cpu=True: lambda test: test if x <= pes else skipped
+
+
+def skipped(self: Any) -> None:
+    sys.exit(next(iter(SKIPPED)))
+
+
+def one(case: Any, name: str, pes: int, backend: str, seconds: float) -> tuple[str, str]:
     """Run a test on ``pes`` processes. Return what came of it, and the output."""
-    fork = multiprocessing.get_context("fork")
     os.environ["WORLD_SIZE"] = str(pes)
     if case(name).world_size != pes:  # some classes have a number of their own
         return "skipped", ""
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["TEMP_DIR"] = folder
         for each in ("barrier", "test_dir", "init_dir"):
             (Path(folder) / each).mkdir()
         out = Path(folder) / "out"
-        processes = [fork.Process(target=enter, args=(rank, case, name, folder, out)) for rank in range(pes)]
+        processes = [START.Process(target=enter, args=(rank, case, name, pes, folder, backend)) for rank in range(pes)]
         for each in processes:
             each.start()
-        limit = time.monotonic() + SECONDS
+        limit = time.monotonic() + seconds
         while any(each.is_alive() for each in processes) and time.monotonic() < limit:
             failed = [each for each in processes if each.exitcode not in (None, 0, *SKIPPED)]
             for each in failed and processes:
                 each.join(2)
                 each.kill()
             processes[0].join(0.05)
+        late = any(each.is_alive() for each in processes)
         for each in processes:
             each.kill()
             each.join()
         codes = {each.exitcode for each in processes}
         text = out.read_text(errors="replace") if out.exists() else ""
+    text += f"\nended after {seconds} s" * late
     return "passes" if codes == {0} else "skipped" if codes <= {0, *SKIPPED} else "fails", text
 
 
-def enter(rank: int, case: Any, name: str, folder: str, out: Path) -> None:
-    file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+def enter(rank: int, case: Any, name: str, pes: int, folder: str, backend: str) -> None:
+    file = os.open(f"{folder}/out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(file, number)
+    os.environ |= {"WORLD_SIZE": str(pes), "TEMP_DIR": folder}
+    logging.disable(logging.WARNING)
     torch.set_num_threads(1)
+    common_dtensor.NUM_DEVICES = pes
+    distributed_test.BACKEND = backend if name in NAMED else "gloo"
+    start = dist.init_process_group  # which the tests call with a backend of their own
+    dist.init_process_group = lambda *args, **given: start(**{**given, "backend": backend})
     _, pipe = multiprocessing.Pipe()
     case._run(rank, name, f"{folder}/store", pipe)
 
@@ -97,22 +123,25 @@ def main() -> None:
     parser.add_argument("--pes", nargs="+", type=int, default=[2])
     parser.add_argument("--files", nargs="+", default=[], metavar="FILE")
     parser.add_argument("--backend", default="pyshmem")
+    parser.add_argument("--jobs", type=int, default=1, help="tests at a time")
+    parser.add_argument("--seconds", type=float, default=100, help="of one test")
     wanted: Any = parser.parse_args()
-    logging.disable(logging.WARNING)
-    start = dist.init_process_group  # which the tests call with the backend of BACKEND
-    dist.init_process_group = lambda **given: start(**{**given, "backend": wanted.backend})
-    chosen = [each for each in cases(wanted.files) if not wanted.tests or each[1] in wanted.tests]
     for pes in wanted.pes:
         common_dtensor.NUM_DEVICES = pes
+        if not GPUS:
+            on_cpus(pes)
+        chosen = [each for each in cases(wanted.files) if not wanted.tests or each[1] in wanted.tests]
         count: Counter[str] = Counter()
-        for case, name in chosen:
-            distributed_test.BACKEND = wanted.backend if name in NAMED else "gloo"
-            outcome, text = one(case, name, pes)
+
+        def run(each: tuple[Any, str], pes: int = pes, count: Counter[str] = count) -> None:
+            outcome, text = one(*each, pes, wanted.backend, wanted.seconds)
             count[outcome] += 1
-            if outcome != "skipped":
-                print(f"{pes} {name}: {outcome}", flush=True)
-            if outcome == "fails":
-                print("    " + "\n    ".join(text.splitlines()[-12:]), flush=True)
+            lines = [f"{pes} {each[0].__name__}.{each[1]}: {outcome}"] * (outcome != "skipped")
+            lines += [f"    {line}" for line in text.splitlines()[-12:]] * (outcome == "fails")
+            print("\n".join(lines), end="\n" * bool(lines), flush=True)
+
+        with ThreadPool(wanted.jobs) as pool:
+            pool.map(run, chosen, 1)
         print(
             f"{wanted.backend} on {pes}: " + ", ".join(f"{n} {outcome}" for outcome, n in sorted(count.items())),
             flush=True,

@@ -106,6 +106,11 @@ class Plan:
         self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
         self._results = InTurn(lambda parity: self._new())
         self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
+        self.title = f"{NAME} by {schedule}"  # in timelines
+
+    def rereads(self, kinds: Any, given: tuple[Any, ...], reuse: bool) -> int:
+        """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""
+        return self._steps[kinds][0].bytes_reread  # type: ignore[no-any-return]
 
     def __call__(self, kinds: Any, given: tuple[Any, ...], reuse: bool) -> torch.Tensor:
         """kinds: what describes all of ``given``."""

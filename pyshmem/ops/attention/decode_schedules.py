@@ -47,6 +47,11 @@ class Local:
         if amd and found > 1 and self.divide(given, found) < found:  # other splits may be another kernel
             self.divide(given, 1)
 
+    @property
+    def bytes_reread(self) -> int:
+        """The bytes of this PE's memory that a kernel of a call writes and a later one reads."""
+        return 0
+
     def divide(self, given: Operands, resident: int) -> int:
         """Compile the kernel for as many splits as keep ``resident`` programs of each multiprocessor busy.
 
@@ -115,6 +120,11 @@ class BulkSynchronous(Local):
             self.splits, (each, queries, each * self.splits, queries * self.splits), self.mine
         )
         self.pes_merged = self.merge(n, (size, size, each, queries), self.every)
+
+    @property
+    def bytes_reread(self) -> int:
+        """Parts of splits, their sums, and those of all PEs."""
+        return sum(each.nbytes for each in (*self.parts, self.space["mine"], self.space["all"]))
 
     def merge(self, count: int, pitches: tuple[int, ...], arrays: tuple[torch.Tensor, ...]) -> Prepared:
         fixed, constants = (count, *pitches), {"FORM": self.form}

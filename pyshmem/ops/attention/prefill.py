@@ -132,6 +132,11 @@ class Plan:
         self._results = InTurn(lambda parity: self._new())
         self._step = SCHEDULES[schedule](problem)
         self.space = self._step.space
+        self.title = f"{NAME} by {schedule}"  # in timelines
+
+    def rereads(self, *given: Any) -> int:
+        """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""
+        return self._step.bytes_reread if self._step.room and given[0].numel() else 0
 
     def __call__(self, q: Any, k: Any, v: Any, out: Any, reuse: bool) -> torch.Tensor:
         if out is not None:

@@ -60,6 +60,15 @@ class Library:
         self.parts = [(part, part.used, self.slots.of(part.pe)) for part in parts]
         self.merges = sum(used for _, used, _ in self.parts) > 1
 
+    @property
+    def bytes_reread(self) -> int:
+        """The keys and values of peers that queries see; results with the sums of their weights, where they are merged."""
+        problem = self.problem
+        used = [part for part, used, _ in self.parts if used]
+        fetched = sum(bytes_of(problem, part.stop) for part in used if part.pe != problem.me)
+        row = problem.sequences * problem.heads * (problem.width * problem.dtype.itemsize + torch.float32.itemsize)
+        return fetched + self.merges * row * sum(problem.tokens(problem.me) - part.start for part in used)
+
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
         """Return ``out``, or a new tensor if it is None."""
         return self._perform(q, k, v, out, self.merges)[0]
@@ -99,6 +108,11 @@ class Library:
         shared = self.problem.heads != self.problem.kv_heads
         found = scaled_dot_product_attention(*views, is_causal=causal, scale=self.problem.scale, enable_gqa=shared)
         return found.transpose(1, 2).contiguous(), None
+
+
+def bytes_of(problem: Problem, tokens: int) -> int:
+    """Return the bytes of the keys and values of so many tokens of each sequence."""
+    return 2 * problem.sequences * tokens * problem.kv_heads * problem.width * problem.dtype.itemsize
 
 
 def part_of(problem: Problem, me: int, pe: int) -> Part:

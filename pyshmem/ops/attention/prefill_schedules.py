@@ -11,7 +11,7 @@ from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.gradients import Options, attend
 from pyshmem.ops.attention.prefill_kernels import Form, attend_blocks
-from pyshmem.ops.attention.prefill_library import Library
+from pyshmem.ops.attention.prefill_library import Library, bytes_of, part_of
 from pyshmem.ops.attention.prefill_slots import NAME, Problem, Sender, Slots
 from pyshmem.ops.attention.segments import places_of, segments_of
 from pyshmem.ops.machine import Machine, machine
@@ -67,6 +67,16 @@ class Gathered:
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
 
+    @property
+    def bytes_reread(self) -> int:
+        """The bytes of this PE's memory that a kernel or copy of a call writes, here or on a peer, and a later one reads.
+
+        Those are the keys and values that queries see, which all lie in slots.
+        """
+        problem = self.problem
+        parts = [part_of(problem, problem.me, pe) for pe in range(problem.n_pes)]
+        return sum(part.used * bytes_of(problem, part.stop) for part in parts)
+
     def store(self, target: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> None:
         """Copy this PE's keys and values to ``target``, (2, room)."""
         for place, array in zip(target, (k, v), strict=True):
@@ -116,6 +126,11 @@ class BulkSynchronous(Gathered):
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, False)
+
+    @property
+    def bytes_reread(self) -> int:
+        """Those of this PE are copied twice."""
+        return super().bytes_reread + bytes_of(self.problem, self.problem.tokens(self.problem.me))
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         self.store(self.space["mine"], k, v)

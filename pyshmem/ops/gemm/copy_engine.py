@@ -25,7 +25,7 @@ STEP = 128  # rows
 MANY = 6  # waves, from which on chunks have two, but for the last two chunks
 PARTS = 4  # chunks of a PE's rows at most, where parts are added up
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
-AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of all others
+AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of the other PE's
 
 
 def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -57,9 +57,12 @@ def gathered_chunks(first: int, last: int, columns: int) -> list[tuple[int, int]
     return cut(first, last, columns, (*twos, *odd, 1, 1) if count >= MANY else (1,) * count)
 
 
-def parts_of(first: int, last: int, columns: int, most: int) -> list[tuple[int, int]]:
-    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one."""
-    if most < 4 * STEP:
+def parts_of(first: int, last: int, columns: int, most: int, n_pes: int) -> list[tuple[int, int]]:
+    """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one.
+
+    Of several peers, the rows of each are a chunk: the copies of all but the last one's are behind the products of others.
+    """
+    if most < 4 * STEP or n_pes > 2:
         return [(first, last)]
     waves = waves_in(most, columns)
     some = -(-waves // PARTS)
@@ -156,9 +159,15 @@ class MultiplyGathered(Steps):
 
 
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
-    """The rows of ``pe`` in chunks, as many on every PE."""
-    count = 2 if problem.M // problem.n_pes >= 4 * STEP and AHEAD * problem.n_pes > problem.N else 1
+    """The rows of ``pe`` in chunks, as many on every PE. Of several peers, the rows of each are one."""
+    count = 2 if problem.n_pes == 2 and problem.M >= 8 * STEP and AHEAD * problem.n_pes > problem.N else 1
     return equal_parts(*rows_of(problem, pe), count)
+
+
+def adds_to_slots(problem: Problem) -> bool:
+    """Whether the library's product adds this PE's part to that of its peer, for gemm_reduce_scatter."""
+    plain = problem.options.epilogue is None and problem.scaling == NONE
+    return plain and problem.n_pes == 2 and problem.k >= DEEP
 
 
 class ReduceScatter(Steps):
@@ -171,13 +180,13 @@ class ReduceScatter(Steps):
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         n, own = problem.n_pes, -(-problem.M // problem.n_pes)
-        count = len(parts_of(*rows_of(problem, problem.me), problem.N, own))
+        count = len(parts_of(*rows_of(problem, problem.me), problem.N, own, n))
         room = Chunks.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
         self.space = workspace_of(problem, space, **room)
         self.slots = self.space["slots"]
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
-        self.adds = n == 2 and problem.options.epilogue is None and problem.k >= DEEP and problem.scaling == NONE
+        self.adds = adds_to_slots(problem)
         self.adder, self.side = Sum(problem), Side()
         self.cut(problem, a, b)
         blocks = [(i, j, 0) for each in self.sent for _, i, j in each] + [(i, j, 0) for i, j, _ in self.own]
@@ -185,7 +194,7 @@ class ReduceScatter(Steps):
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.problem, team, most = problem, problem.team, -(-problem.M // problem.n_pes)
-        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, most) for pe in range(problem.n_pes)}
+        blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, most, problem.n_pes) for pe in range(problem.n_pes)}
         own = blocks[problem.me]
         self.first = own[0][0]
         self.chunks = self.chunks.resized(len(own))

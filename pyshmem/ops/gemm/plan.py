@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ from pyshmem.ops.gemm.problem import (
     require_out,
     rows_of_all,
 )
+from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
 from pyshmem.ops.workspace import Workspace
@@ -47,6 +49,7 @@ class Plan:
     """An operator with its schedule, memory and kernels: ``plan(a, b, out=None, scale_a=None, scale_b=None, reuse=False)``.
 
     schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
+    bytes_reread: those that a kernel of a call leaves in this PE's memory for a later one of the same call.
     A plan serves operands of the shapes and types that it was made for; another layout compiles its kernels again, on this
     PE alone. It is valid until close, the team's destroy or the last finalize.
     """
@@ -77,6 +80,19 @@ class Plan:
     @property
     def bytes_sent(self) -> int:
         return self.problem.bytes_sent
+
+    @cached_property
+    def bytes_reread(self) -> int:
+        return bytes_reread(self.problem)
+
+    @cached_property
+    def title(self) -> str:
+        """Its name in timelines."""
+        return f"{self.problem.operator} by {self.schedule}"
+
+    @cached_property
+    def _result_bytes(self) -> int:
+        return math.prod(self.problem.result) * self.problem.dtype.itemsize
 
     def __call__(
         self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, scale_a: torch.Tensor | None = None,
@@ -151,6 +167,10 @@ class Plan:
             out = self._results.take() if reuse or copied else self._new()
         steps(a, b, out, *scales)
         return out.clone() if copied else out
+
+    def rereads(self, steps: Any, a: Any, b: Any, out: Any, scales: Scales, reuse: bool) -> int:
+        """For timelines, of a call of perform: bytes_reread, and those of a result that is copied."""
+        return self.bytes_reread + (self._result_bytes if out is None and self._copied and not reuse else 0)
 
     def _differentiable(
         self, steps: Any, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool

@@ -102,6 +102,7 @@ class Plan:
         self._scaled, self._written = problem.kind == KIND, "out 0" in self.space
         self._results = InTurn(self._own, self.space.room if self._written else None)
         self._kinds = problem.results
+        self.title = f"{problem.routine} by {schedule}"  # in timelines
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
         self._sizes = problem.tokens * row, own, problem.made * problem.hidden * problem.kind.itemsize, own  # of _NAMES
@@ -123,6 +124,11 @@ class Plan:
         if copied:
             out, scales = out.clone(), scales.clone() if scaled else None
         return Scaled(out, scales) if scaled else out, sums
+
+    def rereads(self, given: Given, reuse: bool) -> int:
+        """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""
+        copied = given.out is None and self._written and not reuse
+        return self._step.bytes_reread + copied * (self._sizes[2] + 4 * self.problem.made * self._scaled)  # type: ignore[no-any-return]
 
     def _own(self, parity: int | None) -> tuple[torch.Tensor, ...]:
         """Return the arrays that calls of this parity reuse, symmetric ones where peers write them. None: new ones."""

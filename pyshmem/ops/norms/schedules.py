@@ -69,6 +69,11 @@ class Step:
         if isinstance(self.kernel, Aligned):  # torch normalises float64
             self.kernel = self.kernel.with_numbers(self.shape)
 
+    @property
+    def bytes_reread(self) -> int:
+        """The bytes of this PE's memory that a kernel of a call writes and a later one reads."""
+        return 0
+
     def part(self, name: str, *shape: int) -> torch.Tensor:
         """Return the first elements of an array, in this shape."""
         return self.space[name].view(-1)[: math.prod(shape)].view(shape)
@@ -161,6 +166,11 @@ class Pull(Step):
         problem = self.problem
         self.copied = None if problem.pulled else self.part("x", problem.tokens, problem.hidden)
 
+    @property
+    def bytes_reread(self) -> int:
+        """x, if it is copied."""
+        return 0 if self.copied is None else self.copied.nbytes
+
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         self.kernel(x if self.copied is None else self.copied.copy_(x), *more)
 
@@ -178,6 +188,11 @@ class BulkSynchronous(Step):
     def cut(self) -> None:
         super().cut()
         self.total = self.part("total", self.problem.tokens, self.problem.hidden)
+
+    @property
+    def bytes_reread(self) -> int:
+        """The sum, and x, if it is copied."""
+        return self.total.nbytes * (1 if self.problem.pulled else 2)
 
     def __call__(self, x: torch.Tensor, *more: torch.Tensor) -> None:
         total = self.total

@@ -93,6 +93,16 @@ class BulkShares(Step):
             found |= {"scales": (share[:1], torch.float32), "every scales": (whole[:2], torch.float32)}
         return found
 
+    @property
+    def bytes_reread(self) -> int:
+        """The sums of the share; x, if it is copied; normalised rows, which are gathered and copied to the result."""
+        problem = self.problem
+        row, made = problem.hidden * problem.dtype.itemsize, problem.hidden * problem.kind.itemsize
+        made += torch.float32.itemsize * (len(problem.results) - 2)  # the scale of a row
+        return (
+            problem.kept * row + self.copied * problem.tokens * row + self.fan * (problem.kept + problem.tokens) * made
+        )
+
     def __call__(
         self, x: torch.Tensor, residual: torch.Tensor, weight: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
         scales: torch.Tensor,
