@@ -90,17 +90,30 @@ class Work:
         done = sorted([*((each.begin, BEGIN, each) for each in host if each.end > each.begin),
                        *((each.end, END, each) for each in host if each.end > each.begin)])  # fmt: skip
         times = [each[0] for each in done]
-        tracks = self._tracks_of_busy_times()
+        tracks, launches = self._tracks_of_busy_times(), self._launches(host)
         last = start
         for number, (begin, end, ended) in enumerate(self.kernels):
             place = bisect_right(times, begin) - 1
-            after: tuple[tuple[Moment, float], ...] = ()
+            after: list[tuple[Moment, float]] = []
             if place >= 0 and (times[place] > last or number == 0):  # the host may have begun it
-                after = ((moment(done[place][1], done[place][2]), begin - times[place]),)
-            yield Step(last, begin, COMPUTING, None, False, False, after, ended._replace(which=BEGIN))
+                after.append((moment(done[place][1], done[place][2]), begin - times[place]))
+            elif launches:
+                after += [(self.kernels[number - 1].ended, begin - last), (moment(BEGIN, launches[number]), 0.0)]
+            yield Step(last, begin, COMPUTING, None, False, False, tuple(after), ended._replace(which=BEGIN))
             programs = tuple((ended._replace(track=track), 0.0) for track in tracks[number])
             yield Step(begin, end, COMPUTING, None, False, False, programs, ended)
             last = end
+
+    def _launches(self, host: Sequence[Call]) -> list[Call]:
+        """The operator that has launched the kernels of each busy time, if each has launched as many; else nothing."""
+        operators: list[Call] = []
+        for call in sorted(host, key=lambda each: (each.begin, -each.end)):
+            if call.kind == "operator" and call.end > call.begin and (not operators or call.begin >= operators[-1].end):
+                operators.append(call)
+        each, rest = divmod(len(self.kernels), max(1, len(operators)))
+        found = [call for call in operators for _ in range(each)]
+        fits = all(call.begin <= busy.begin for call, busy in zip(found, self.kernels, strict=False))
+        return found if fits and not rest else []
 
     def _tracks_of_busy_times(self) -> list[list[int]]:
         found: list[list[int]] = [[] for _ in self.kernels]

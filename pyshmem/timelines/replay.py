@@ -7,7 +7,6 @@ takes its time, times a factor. Without changes the replay takes as long as the 
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
@@ -104,20 +103,23 @@ class Timeline:
     def replay(self, scale: Scale, without: str = "", window: Window | None = None) -> float:
         """Return the time of the program if each step takes ``scale`` times as long. without: a part that takes no time.
 
-        window: return the time between these two instead, from when all that had ended then has ended.
+        window: return the time between two times instead: between the ends of what was the last to end until each of them.
         """
-        return _Replay(self, scale, without, window or (self.start, math.inf)).run()
+        return _Replay(self, scale, without, window).run()
 
 
 class _Replay:
-    def __init__(self, timeline: Timeline, scale: Scale, without: str, window: Window) -> None:
+    def __init__(self, timeline: Timeline, scale: Scale, without: str, window: Window | None) -> None:
         self._timeline, self._scale, self._without = timeline, scale, without
         self._times: dict[Moment, float] = {}
         self._blocked: dict[Moment, list[Thread]] = defaultdict(list)
         self._ready = deque(timeline.steps)
         self._now = dict.fromkeys(timeline.steps, timeline.start)
         self._next = dict.fromkeys(timeline.steps, 0)
-        self._window, self._reached = window, [timeline.start, timeline.start]
+        self._window = window or ()
+        self._last = [
+            (timeline.start, timeline.start)
+        ] * 2  # to end in the timeline until then: its ends there and here
 
     def run(self) -> float:
         steps = self._timeline.steps
@@ -126,7 +128,8 @@ class _Replay:
                 self._advance(self._ready.popleft())
             left = [each for each in steps if self._next[each] < len(steps[each])]
             if not left:
-                return self._reached[1] - self._reached[0]
+                (_, begin), (_, end) = self._last
+                return end - begin if self._window else max(self._now.values(), default=0.0) - self._timeline.start
             # clocks disagree: the earliest goes on
             first = min(left, key=lambda each: steps[each][self._next[each]].end)
             step = steps[first][self._next[first]]
@@ -155,7 +158,7 @@ class _Replay:
         self._next[thread] += 1
         for which, time in enumerate(self._window):
             if step.end <= time:
-                self._reached[which] = max(self._reached[which], end)
+                self._last[which] = max(self._last[which], (step.end, end))
         if step.call and step.closes:
             self._reach(moment(END, step.call), end)
         if step.reaches:

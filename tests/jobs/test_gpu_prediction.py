@@ -73,6 +73,15 @@ def test_what_the_host_begins_late_begins_as_long_after_the_host_and_what_it_beg
     assert time(early, compute_rate=2) == pytest.approx(8 + 92 / 2)
 
 
+def test_a_kernel_behind_another_one_begins_no_earlier_than_the_call_that_launches_it():
+    calls = [host(0, 0, 4), host(0, 30, 34), dev(0, 0, 4, 44, "tile"), dev(0, 0, 50, 70, "tile")]
+    assert time(calls) == pytest.approx(70)
+    assert time(calls, compute_rate=2) == pytest.approx(30 + 10)  # the one before has ended at 24, and needs 3 more
+    assert time([*calls, host(0, 34, 35, "shmem.ops.reduce")], compute_rate=2) == pytest.approx(
+        24 + 3 + 10
+    )  # which one is unknown
+
+
 def test_a_host_that_waits_for_its_gpu_goes_on_when_the_gpu_has_ended_and_meets_then():
     calls = [host(0, 0, 10), dev(0, 0, 10, 110, "tile"), host(0, 112, 114, "shmem.quiet", "order")]  # a gap until 112
     assert time(calls, compute_rate=2) == pytest.approx(64)
@@ -212,6 +221,8 @@ def test_operators_send_more_to_more_pes(name, wanted):
     assert spread(timeline, 4) / spread(timeline, 2) == pytest.approx(wanted)
     found = predicted(timeline, Machine(pes=4))
     assert found.time == pytest.approx(161 + 20 * (wanted - 1))
+    assert found.error >= 0.15 * found.time
+    assert predicted(timeline, Machine(pes=2)).error == 0
 
 
 def test_programs_without_operators_send_what_they_sent():

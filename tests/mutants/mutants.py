@@ -107,6 +107,8 @@ MUTANTS = [
            "jobs gpu_prediction enqueues_a_copy"),
     Mutant("prediction-collectives-on-streams-meet", _TIMELINES, 'call = call._replace(kind="call")', "pass",
            "jobs gpu_prediction on_streams_nobody"),
+    Mutant("prediction-kernels-begin-before-their-launch", _TIMELINES, "return found if fits and not rest else []", "return []",
+           "jobs gpu_prediction call_that_launches"),
     Mutant("prediction-a-wait-forgets-its-lag", _TIMELINES, "return self._times[which] + lag if", "return self._times[which] if",
            "jobs gpu_prediction without_changes"),
     Mutant("timelines-programs-share-a-track", _TIMELINES, "self.end <= event.begin or", "True or", "jobs timelines of_a_gpu"),
