@@ -5,7 +5,7 @@ not be set. A process group is a team of its own; its processes are PEs, and may
 
 members: the team of a group.  rendezvous: how the processes find each other.  group: the ProcessGroup, a method for each
 call of torch.  dispatch: calls that torch's dispatcher sees.  collectives: what they do.  messages: send and recv, and
-blocks of uneven sizes.  works: calls under way.
+blocks of uneven sizes.  works: calls under way.  symm_mem: torch's symmetric memory, in a symmetric heap.
 """
 
 import torch.distributed as dist
