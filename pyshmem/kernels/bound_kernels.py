@@ -148,7 +148,7 @@ class Prepared:
     def __call__(self, *given: Any, grid: tuple[int, ...] | None = None) -> None:
         """Enqueue the kernel with these tensors and ints on torch's current stream.
 
-        grid: of three numbers, which together are not more than those that the kernel was made for.
+        grid: another one, of three numbers, for a kernel that takes no scratch memory of Triton's for each program.
         Errors: LaunchError.
         """
         self.at([each if type(each) is int else each.data_ptr() for each in given], given, grid)

@@ -19,7 +19,7 @@ class Aligned:
     Arrays keep their types from call to call.
     """
 
-    __slots__ = ("_forms", "_given", "_made", "_numbers", "_usual", "_words")
+    __slots__ = ("_forms", "_given", "_grid", "_made", "_numbers", "_usual", "_words")
 
     def __init__(
         self, routine: str, kernel: Any, grid: int, fixed: tuple[Any, ...], constants: Mapping[str, Any],
@@ -41,12 +41,13 @@ class Aligned:
         self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16
         self._usual: Prepared | None = None  # for arrays that are all
         self._words: list[int] = []  # of the numbers, once there is a form
+        self._grid: tuple[int, ...] | None = None
 
-    def with_numbers(self, *numbers: Any) -> Aligned:
-        """Return the same kernels with other numbers."""
+    def with_numbers(self, *numbers: Any, grid: tuple[int, ...] | None = None) -> Aligned:
+        """Return the same kernels with other numbers. grid: another one, as in Prepared; None: the same."""
         made = object.__new__(Aligned)
         made._given, made._made, made._forms, made._numbers = self._given, self._made, self._forms, numbers
-        made._usual, made._words = None, []
+        made._usual, made._words, made._grid = None, [], grid
         return made
 
     def __call__(self, *arrays: torch.Tensor) -> None:
@@ -66,9 +67,9 @@ class Aligned:
             if all(places):
                 self._usual = form
         if form.bound is None:
-            form.plainly(None, None, *self._given(self._numbers, arrays))
+            form.plainly(None, self._grid, *self._given(self._numbers, arrays))
         else:
-            form.at([*self._words, *addresses], arrays)
+            form.at([*self._words, *addresses], arrays, self._grid)
 
 
 class ByPlaces:

@@ -143,6 +143,11 @@ def _room(routine: str, team: Team, sizes: dict[str, int], kind: tuple[Any, ...]
     return rooms[-1]
 
 
+def sizes_of(wanted: Wanted) -> dict[str, int]:
+    """Return the bytes of arrays by name."""
+    return {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
+
+
 class Workspace:
     """Arrays in symmetric memory, for ``routine`` on ``team``. They are zeros at first, where they are not shared."""
 
@@ -151,11 +156,15 @@ class Workspace:
 
         Collective over the team, unless another plan has made room for it.
         """
-        sizes = {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in wanted.items()}
+        sizes = sizes_of(wanted)
         self.room = _room(routine, team, sizes, kind) if kind else Room(routine, team, sizes)
         self.room.holders += 1
         self.closed, self.of_all, self._wanted = False, self.room.of_all, wanted
         self._arrays: dict[str, torch.Tensor] = {}
+
+    def holds(self, wanted: Wanted) -> bool:
+        """Whether its memory is large enough for these arrays."""
+        return not self.closed and self.room.has(sizes_of(wanted))
 
     def lent(self, wanted: Wanted) -> Workspace:
         """Return arrays in the same memory, which they keep, with other shapes for ``wanted``; they are not larger."""

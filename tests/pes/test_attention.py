@@ -5,7 +5,7 @@ import pytest
 import torch
 from operands import close_to, odd, of_the_caller, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
-from pyshmem.ops import plans
+from pyshmem.ops import plans, workspace
 from pyshmem.ops import torch as tp
 from pyshmem.ops.attention import prefill_schedules as attention_schedules
 from pyshmem.ops.attention import prefill_slots
@@ -171,6 +171,24 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(schedul
         result = ops.attention(q, k, v, size=case.size, schedule=schedule, reuse=True, **case.options)
         if turn < 10 or turn % 97 == 0:
             case.check(result, turn)
+
+
+@every_schedule
+@every_order
+def test_sequences_of_other_lengths_share_memory_and_are_right_in_any_order(schedule, order, monkeypatch):
+    """Those of a known power of two, where there is room, are asked of no other PE. The one that grew made the room."""
+    cases = [Case(size, seed=size, order=order, dtype=dtypes_of(schedule)[0]) for size in (40, 64, 33, 52, 3, 64, 47)]
+    for turn, case in enumerate(cases):
+        if turn == 2:
+            monkeypatch.setattr(workspace, "Room", None)
+        case.check(case.call(schedule), turn)
+        if shmem.my_pe() == turn % shmem.n_pes():
+            be_late(20000 if GPU else 300_000)
+    monkeypatch.setattr(plans, "require_alike", None)
+    for size in (64, 35, 61, 52):
+        case = Case(size, seed=size + 1, order=order, dtype=dtypes_of(schedule)[0])
+        case.check(case.call(schedule), size)
+    assert len({id(plan.space.room) for plan in plans._plans.values()}) == 2
 
 
 def test_programs_dealt_to_chiplets_make_every_tile(monkeypatch):

@@ -92,7 +92,18 @@ def _plan(
     """Return the plan of a call. given: q, k, v and out."""
     options = causal, scale, schedule, order, size
     make = partial(_prepare, given, *options)
-    return plans.call(NAME, team, described(*given), options, make, lambda: (*shared(*given[:2]), *options))
+    n = (TEAM_WORLD if team is None else team).size
+
+    def alike(asked: tuple[Any, ...]) -> tuple[Any, ...]:
+        q = given[0]
+        if not isinstance(q, torch.Tensor) or q.dim() != 4 or not (size is None or type(size) is int):
+            return ()
+        whole = q.shape[1] * n if size is None else size
+        k = [(each.shape[2], each.dtype) for each in given[1:2] if isinstance(each, torch.Tensor) and each.dim() == 4]
+        return max(whole - 1, 0).bit_length(), q.shape[0], q.shape[2:], q.dtype, *k, *options[:-1], size is None
+
+    asked = lambda: (*shared(*given[:2]), *options)  # noqa: E731
+    return plans.call(NAME, team, described(*given), options, make, asked, alike)
 
 
 def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:
@@ -125,12 +136,13 @@ class Plan:
     key: Any = None
     used = 0  # as in plans.Plan
 
-    def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
-        """shape: of the result."""
+    def __init__(self, problem: Problem, schedule: str, shape: torch.Size, kin: Plan | None = None) -> None:
+        """shape: of the result.  kin: a plan for sequences of another length."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
         self._results = InTurn(lambda parity: self._new())
-        self._step = SCHEDULES[schedule](problem)
+        alike = kin._step.resized(problem) if kin and kin.schedule == schedule else None
+        self._step = alike or SCHEDULES[schedule](problem)
         self.space = self._step.space
         self.title = f"{NAME} by {schedule}"  # in timelines
 

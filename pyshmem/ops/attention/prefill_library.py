@@ -54,8 +54,21 @@ class Library:
     makes_results = True
 
     def __init__(self, problem: Problem) -> None:
-        self.problem, self.slots = problem, Slots(problem)
-        self.space, self.room, self.sender = self.slots.space, self.slots.room, Sender(self.slots)
+        slots = Slots(problem)
+        self._use(slots, Sender(slots))
+
+    def resized(self, problem: Problem) -> Library | None:
+        """Return the step for sequences of another length; None if there is no room."""
+        slots = self.slots.resized(problem)
+        if slots is None:
+            return None
+        made = object.__new__(Library)
+        made._use(slots, self.sender.resized(slots))
+        return made
+
+    def _use(self, slots: Slots, sender: Sender) -> None:
+        problem = self.problem = slots.problem
+        self.slots, self.space, self.room, self.sender = slots, slots.space, slots.room, sender
         parts = [part_of(problem, problem.me, pe) for pe in (problem.me, *self.sender.peers)]
         self.parts = [(part, part.used, self.slots.of(part.pe)) for part in parts]
         self.merges = sum(used for _, used, _ in self.parts) > 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -51,21 +52,37 @@ class Gathered:
     makes_results = False
 
     def __init__(self, problem: Problem, waits: bool) -> None:
-        self.problem, self.slots = problem, Slots(problem, pair=not waits)
-        self.space, self.room, here = self.slots.space, self.slots.room, machine()
+        self._use(Slots(problem, pair=not waits))
         if problem.dtype is torch.float64:
             self.kernel: Any = _Double(problem, self.slots)
             return
-        row = tile_of(here, problem)
-        items = problem.sequences * problem.heads * tiles_of(problem, row.queries)
-        fixed = (
-            shmem.device_context(problem.team), *(self.space[name] for name in ("words", "flags", "slots")), self.room,
-            problem.size, items, problem.scale * LOG2_E,
-        )  # fmt: skip
+        row, here = tile_of(machine(), problem), machine()
+        fixed = shmem.device_context(problem.team), *(self.space[name] for name in ("words", "flags", "slots"))
+        numbers, programs = self._numbers()
         self.kernel = Aligned(
-            NAME, attend_blocks, programs_of(here, items), fixed, {"FORM": form_of(problem, here, waits)},
+            NAME, attend_blocks, programs, fixed, {"FORM": form_of(problem, here, waits)}, numbers=numbers,
             num_warps=row.warps, num_stages=row.stages,
         )  # fmt: skip
+
+    def _use(self, slots: Slots) -> None:
+        self.problem, self.slots, self.space, self.room = slots.problem, slots, slots.space, slots.room
+
+    def _numbers(self) -> tuple[tuple[Any, ...], int]:
+        """Return what a kernel gets of the length of sequences, with the scale, and its programs."""
+        problem, here = self.problem, machine()
+        items = problem.sequences * problem.heads * tiles_of(problem, tile_of(here, problem).queries)
+        return (self.room, problem.size, items, problem.scale * LOG2_E), programs_of(here, items)
+
+    def resized(self, problem: Problem) -> Any:
+        """Return the step for sequences of another length; None if there is no room."""
+        slots = None if problem.dtype is torch.float64 else self.slots.resized(problem)
+        if slots is None or (slots.room ^ self.room) >> 31:  # a kernel is compiled for 32 or for 64 bits
+            return None
+        made = copy(self)
+        made._use(slots)
+        numbers, programs = made._numbers()
+        made.kernel = self.kernel.with_numbers(*numbers, grid=(programs, 1, 1))
+        return made
 
     @property
     def bytes_reread(self) -> int:
@@ -108,6 +125,12 @@ class CopyEngine(Gathered):
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem, True)
         self.sender = Sender(self.slots)
+
+    def resized(self, problem: Problem) -> Any:
+        made = super().resized(problem)
+        if made is not None:
+            made.sender = self.sender.resized(made.slots)
+        return made
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         ready = self.sender.send(k, v)

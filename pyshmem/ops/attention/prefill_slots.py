@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -52,16 +53,32 @@ class Slots:
         back: another part, "gradients", like ``arrays``, is for gradients that peers send of this PE's keys and values, with
             flags of their own.
         """
-        self.problem, n = problem, problem.n_pes
+        self.problem, self._pair, self._back = problem, pair, back
+        kind = pair, back, problem.sequences, problem.kv_heads, problem.width, problem.dtype
+        self.space = Workspace(NAME, problem.team, self._wanted(problem), kind)
+        self.arrays = self.space["slots"]
+
+    def _wanted(self, problem: Problem) -> Wanted:
+        """Set the room, and return what the workspace must have."""
+        n = problem.n_pes
         count = problem.sequences * max(map(problem.tokens, range(n))) * problem.kv_heads * problem.width
         self.room = -(-count // ALIGNED) * ALIGNED
-        wanted: Wanted = Chunks.space(problem.team, 1 + back) | {"slots": ((n, 2, self.room), problem.dtype)}
-        if pair:
+        wanted: Wanted = Chunks.space(problem.team, 1 + self._back) | {"slots": ((n, 2, self.room), problem.dtype)}
+        if self._pair:
             wanted["mine"] = (2, self.room), problem.dtype
-        if back:
+        if self._back:
             wanted["gradients"] = (n, 2, self.room), problem.dtype
-        self.space = Workspace(NAME, problem.team, wanted)
-        self.arrays = self.space["slots"]
+        return wanted
+
+    def resized(self, problem: Problem) -> Slots | None:
+        """Return the same for sequences of another length; None if there is no room."""
+        made = copy(self)
+        made.problem, wanted = problem, made._wanted(problem)
+        if not self.space.holds(wanted):
+            return None
+        made.space = self.space.lent(wanted)
+        made.arrays = made.space["slots"]
+        return made
 
     def of(self, pe: int) -> list[torch.Tensor]:
         """Return the keys and the values of a PE, (batch, its tokens, kv_heads, dim)."""
@@ -77,6 +94,12 @@ class Sender:
         self.slots, self.team = slots, slots.problem.team
         self.chunks = Chunks(self.team, slots.space["words"], slots.space["flags"])
         self.peers, self.side = peers_of(self.team), Side()
+
+    def resized(self, slots: Slots) -> Sender:
+        """Return the same for slots in the same memory."""
+        made = copy(self)
+        made.slots = slots
+        return made
 
     def send(self, k: torch.Tensor, v: torch.Tensor) -> Any:
         """Begin a call. Return a mark of the time when all PEs have reached it."""
