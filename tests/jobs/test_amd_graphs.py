@@ -1,5 +1,6 @@
 """HIP's classic executor of graphs loses edges: which plans would break there if they were replayed. They are enqueued."""
 
+import itertools
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -101,6 +102,9 @@ class Chunks:
     def __init__(self, graph):
         self.begin, self.wait, self.tell = (graph.does(name) for name in ("begin", "wait", "flag"))
 
+    def resized(self, count):
+        return self
+
 
 class Gathering:
     """What stands for the kernel that multiplies gathered rows as they come."""
@@ -129,7 +133,12 @@ def made(kind, graph, n_pes, monkeypatch):
     stand_ins = {
         **{name: graph.does("put") for name in ("put", "put_rows", "put_part")},
         "multiply": lambda *arguments, **options: graph.does("multiply"),
-        **{name: lambda *arguments, name=name: graph.does(name) for name in ("sender", "beginner", "Sum")},
+        "multiply_each": lambda *arguments, **options: itertools.repeat(graph.does("multiply")),
+        "beginner": lambda *arguments: graph.does("beginner"),
+        **{
+            name: lambda *arguments, name=name: SimpleNamespace(of=lambda *arguments: graph.does(name))
+            for name in ("sender", "Sum")
+        },
         "Chunks": type("", (Chunks,), {"__init__": lambda self, *arguments: Chunks.__init__(self, graph)}),
         "workspace_of": lambda problem, given, **room: space,
         "order_copies": graph.does("order") if graph.vendor == "hip" else lambda: None,
