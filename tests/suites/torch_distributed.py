@@ -23,6 +23,7 @@ from typing import Any
 
 os.environ |= {"BACKEND": "gloo", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "OMP_NUM_THREADS": "1"}
 os.environ |= {"PYSHMEM_WAIT_TIMEOUT": "20", "PYSHMEM_QUIET": "1"}
+os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # otherwise a process that asks for GPUs has used one
 import torch
 import torch.distributed as dist
 from torch.testing._internal import common_distributed, common_fsdp
@@ -35,7 +36,7 @@ GPUS = torch.cuda.is_available()
 if not GPUS:
     os.environ["SHMEM_SYMMETRIC_SIZE"] = "64m"
 START = multiprocessing.get_context("forkserver" if GPUS else "fork")  # what has used a GPU cannot be forked
-START.set_forkserver_preload(["torch"])  # torch.testing would use a GPU there
+START.set_forkserver_preload(["torch.testing._internal.common_fsdp", distributed_test.__name__, "pyshmem.distributed"])
 MANY = common_distributed.MultiProcessTestCase  # other tests are of one process
 NAMED = ("test_get_backend",)  # which compares the name with BACKEND
 SKIPPED = {each.exit_code for each in common_distributed.TEST_SKIPS.values()}
