@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from typing import Any
@@ -41,7 +42,10 @@ class Together:
         self.live.clear()
 
     def close(self, status: int) -> None:
-        """Without the end of torch's group: NCCL gives none back whose calls have been in graphs."""
+        """Without the end of torch's group: NCCL gives none back whose calls have been in graphs.
+
+        The process ends by C's exit, in whose handlers MPICH tells its launcher so: it kills the others of a PE that does not.
+        """
         from mpi4py import MPI
 
         self.comm.Barrier()
@@ -53,7 +57,7 @@ class Together:
         if not MPI.Is_finalized():
             MPI.Finalize()
         sys.stderr.flush()
-        os._exit(status)
+        ctypes.CDLL(None).exit(status)
 
     def _symmetric(self, data: torch.Tensor) -> torch.Tensor:
         """A symmetric copy, freed when the row is over."""

@@ -171,8 +171,8 @@ def test_the_command_wants_a_gpu_for_each_pe(gpus, asked, monkeypatch, capsys):
 @given(st.integers(1, 20_000), st.integers(1, 60_000), st.integers(0, 1))
 def test_chunks_are_of_whole_waves_but_for_the_last_and_as_many_on_every_pe(most, columns, less):
     rows = most - less
-    gathered, parts = gathered_chunks(5, 5 + rows, columns), parts_of(5, 5 + rows, columns, most, 2)
-    for chunks in (gathered, parts):
+    gathered, parts = gathered_chunks(5, 5 + rows, columns, 2), parts_of(5, 5 + rows, columns, most, 2)
+    for chunks in (gathered, parts, gathered_chunks(5, 5 + rows, columns, 4)):
         assert [first for first, _ in chunks] + [5 + rows] == [5] + [last for _, last in chunks]
         assert all(last > first for first, last in chunks) or not rows
     assert all((last - first) % wave_of(columns) == 0 for first, last in gathered[:-1])

@@ -54,7 +54,7 @@ def test_copies_of_several_chunks_give_the_product(operator, monkeypatch):
     monkeypatch.setattr(copy_engine, "TILES", 1)
     n = shmem.n_pes()
     rows = 6 * copy_engine.STEP + 1
-    assert len(copy_engine.gathered_chunks(0, rows, 8)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows, 2)) == 3
+    assert len(copy_engine.gathered_chunks(0, rows, 8, 2)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows, 2)) == 3
     case = Case(operator, sizes=(n * rows - 1, 8, 4 * n))
     for _ in range(2):
         case.check(case.call(schedule="copy_engine"))

@@ -25,7 +25,9 @@ STEP = 128  # rows
 MANY = 6  # waves, from which on chunks have two, but for the last two chunks
 PARTS = 4  # chunks of a PE's rows at most, where parts are added up
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
-AHEAD = 3000  # with as many columns on a PE, its own rows take longer than the copies of the other PE's
+# with as many columns on a PE, the rows of each peer are one chunk: with one peer, because the PE's own take longer than
+# their copies; with several, because half of them leave much of the GPU idle. Measured on two and four H200s
+AHEAD = 3000, 1500
 
 
 def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -50,9 +52,14 @@ def cut(first: int, last: int, columns: int, waves: tuple[int, ...]) -> list[tup
     return list(itertools.pairwise(cuts))
 
 
-def gathered_chunks(first: int, last: int, columns: int) -> list[tuple[int, int]]:
-    """Cut rows into chunks of one or two waves. Copies begin with the first one, and the copy of the last is not hidden."""
+def gathered_chunks(first: int, last: int, columns: int, n_pes: int) -> list[tuple[int, int]]:
+    """Cut rows into chunks of one or two waves. Copies begin with the first one, and the copy of the last is not hidden.
+
+    To several peers the last copy takes longer than the library loses by chunks of half a wave, where there are two waves.
+    """
     count = waves_in(last - first, columns)
+    if n_pes > 2 and count <= 2 and last - first >= 8 * STEP:
+        return equal_parts(first, last, 4)
     twos, odd = (2,) * ((count - 2) // 2), (1,) * (count % 2)
     return cut(first, last, columns, (*twos, *odd, 1, 1) if count >= MANY else (1,) * count)
 
@@ -84,7 +91,7 @@ class GatherRows(Steps):
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.first, last = rows_of(problem, problem.me)
-        self.chunks = gathered_chunks(self.first, last, problem.N)
+        self.chunks = gathered_chunks(self.first, last, problem.N, problem.n_pes)
         i, j = self.chunks[-1]
         last_chunk = self.space["result 0"][i:j]
         self.send = partial(self.sender.of(last_chunk, last_chunk), last_chunk.numel())
@@ -159,9 +166,9 @@ class MultiplyGathered(Steps):
 
 
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
-    """The rows of ``pe`` in chunks, as many on every PE. Of several peers, the rows of each are one."""
-    count = 2 if problem.n_pes == 2 and problem.M >= 8 * STEP and AHEAD * problem.n_pes > problem.N else 1
-    return equal_parts(*rows_of(problem, pe), count)
+    """The rows of ``pe`` in chunks, as many on every PE."""
+    columns, least = problem.N // problem.n_pes, 4 * STEP * problem.n_pes
+    return equal_parts(*rows_of(problem, pe), 2 if problem.M >= least and columns < AHEAD[problem.n_pes > 2] else 1)
 
 
 def adds_to_slots(problem: Problem) -> bool:
