@@ -14,6 +14,7 @@ from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.features import features
 from pyshmem.irregular.granularity import SEGMENTS, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
 from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
+from pyshmem.irregular.parts import Parted
 from pyshmem.irregular.schedules import (
     Name,
     Schedule,
@@ -24,6 +25,7 @@ from pyshmem.irregular.schedules import (
     nonzero_split,
     program_mapped,
     row_blocks,
+    row_by_row,
     row_split,
 )
 from pyshmem.irregular.segmented_sums import (
@@ -38,7 +40,8 @@ from pyshmem.irregular.segmented_sums import (
     side_by_side_in_segment,
     within_tile,
 )
-from pyshmem.irregular.sorted_groups import Sides, Sorted, execute_group, sides
+from pyshmem.irregular.sequences import Sequences
+from pyshmem.irregular.sorted_groups import Sorted
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import kernel_key
@@ -56,9 +59,12 @@ SCHEDULES: dict[str, Schedule] = {
     "nonzero_split": nonzero_split.SCHEDULE,
     "dynamic": dynamic.SCHEDULE,
     "by_length": by_length.SCHEDULE,
+    "row_by_row": row_by_row.SCHEDULE,
 }
+ORDERED: dict[str, Any] = {"length": Sorted, "place": Sequences}
 AUTO = "auto"
-OF_COLUMNS = "by_length"  # what "auto" takes for several columns at a time: nearly always the fastest
+# what "auto" takes for several sums of a tile, and for more than MANY: nearly always the fastest
+OF_SEVERAL, OF_MANY, MANY = "by_length", "row_by_row", 64
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 
 
@@ -66,7 +72,8 @@ class Work(NamedTuple):
     """What is done with a matrix: each atom gives a value, and each tile gets the sum of its atoms' values once.
 
     atom: a jit function (operands, atoms, lanes, mask) that returns the values of ``atoms``, an array of indices whose
-        axis for lanes has length 1. lanes numbers a tile's sums along that axis. Values of masked atoms are ignored.
+        axis for lanes has length 1, or, of 32 sums or more, perhaps one index. lanes numbers a tile's sums along that axis.
+        Values of masked atoms are ignored.
     tile: a jit function (operands, tiles, lanes, sums, mask) that takes the sums of ``tiles`` where mask is set.
     operands: a NamedTuple of tensors and numbers, which both functions get; no field is named ``type`` or ``values``.
     width: the sums of a tile; lanes counts up to the next power of 2.  dtype: theirs: float32, float64, int32 or int64.
@@ -232,10 +239,10 @@ class Launches(NamedTuple):
     prepared: its kernels, by the stream, the work's functions and the kind of its operands.
     """
 
-    cut: Cut | Sorted
+    cut: Cut | Parted
     width: int
     grid: int
-    method: Method | tuple[Sides, ...]
+    method: Method | None
     early: bool
     warps: int
     finishing: tuple[int, int, int]
@@ -272,7 +279,8 @@ def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: in
         )
     name: Any = schedule
     if schedule == AUTO:
-        name = selection.schedule_for(*features(matrix)) if width == 1 else OF_COLUMNS
+        several = OF_MANY if width > MANY else OF_SEVERAL
+        name = selection.schedule_for(*features(matrix)) if width == 1 else several
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
@@ -285,8 +293,8 @@ def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: in
 
 def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches:
     width, itemsize = triton.next_power_of_2(work.width), work.dtype.itemsize
-    if schedule.sorts:
-        return _planned_by_length(matrix, schedule, size, width, itemsize)
+    if schedule.order:
+        return _planned_parts(matrix, schedule, size, width, itemsize)
     cut = matrix.kept.get((schedule, size))
     if cut is None:
         cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
@@ -300,16 +308,15 @@ def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches
     return Launches(cut, width, programs, method, method.EARLY, schedule.warps, ending, {})
 
 
-def _planned_by_length(matrix: CSR, schedule: Schedule, size: int, width: int, itemsize: int) -> Launches:
-    shapes = sides(width)
-    cut = matrix.kept.get((schedule, size, shapes))
+def _planned_parts(matrix: CSR, schedule: Schedule, size: int, width: int, itemsize: int) -> Launches:
+    cut = matrix.kept.get((schedule, size, width))
     if cut is None:
-        cut = matrix.kept[schedule, size, shapes] = Sorted(matrix, size, shapes)
+        cut = matrix.kept[schedule, size, width] = ORDERED[schedule.order](matrix, size, width)
     ending = _finishing(cut, width * itemsize)
-    return Launches(cut, width, cut.segments, shapes, may_be_early(), schedule.warps, ending, {})
+    return Launches(cut, width, cut.segments, None, may_be_early(), schedule.warps, ending, {})
 
 
-def _finishing(cut: Cut | Sorted, nbytes: int) -> tuple[int, int, int]:
+def _finishing(cut: Cut | Parted, nbytes: int) -> tuple[int, int, int]:
     rows, lanes = finishing(cut.spread, nbytes)
     return -(-cut.splits // rows), rows, lanes
 
@@ -329,11 +336,11 @@ def _prepared(known: Launches, work: Work, matrix: CSR, stream: int) -> list[Pre
     """Return the kernels of a work: that of all segments, and that of tiles that are split, if there are any."""
     cut, method, operands = known.cut, known.method, (work.operands,)
     constants: dict[str, Any] = {"work": Constants(work.atom, work.tile, SUMS[work.dtype], known.width)}
-    if isinstance(cut, Sorted):
+    if isinstance(cut, Parted):
         parts = cut.storage(known.width, work.dtype, stream)
-        partial, kernel = Partial(parts, parts), execute_group
-        fixed: tuple[Any, ...] = cut.items, cut.groups, parts
-        of_kernel = {"SIDES": tuple(map(tuple, method)), "MOST": len(method) - 1, "EARLY": known.early}
+        partial, kernel = Partial(parts, parts), cut.kernel
+        fixed: tuple[Any, ...] = cut.items, cut.programs, parts
+        of_kernel = cut.constants | {"EARLY": known.early}
     else:
         heads, tails, queue = cut.storage(known.width, work.dtype, stream)
         partial, kernel = Partial(heads, tails), execute

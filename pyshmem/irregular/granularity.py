@@ -19,6 +19,10 @@ _LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
 WAVES = 8  # programs of a queue for each multiprocessor
 SEGMENTS = 4  # for each multiprocessor at least, unless they would be smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms
+_OF_WARPS = (
+    16,
+    32,
+)  # the same where a program of atoms is one warp: so many times the segments, of so many atoms at least
 
 
 def blocking(
@@ -66,6 +70,8 @@ def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int 
     size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
     if width >= _MANY and not schedule.of_atoms:
         return max(size // width, 1)
+    if schedule.of_atoms and schedule.warps == 1:
+        wanted, least = wanted * _OF_WARPS[0], _OF_WARPS[1]
     while size > least and schedule.segments(tiles, atoms, size) < wanted:
         size //= 2
     halved = schedule.whole and size > 1 and schedule.segments(tiles, atoms, size // 2) <= wanted

@@ -11,13 +11,13 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.granularity import WIDE
 from pyshmem.irregular.matrix import CSR
+from pyshmem.irregular.parts import Items, Parted, values_at
 from pyshmem.runtime import interpreter
 
 # atoms of a group, and how many of a tile a thread takes before its lanes are added
 _SLOTS, _THREADS, _UNROLLED = (16, 4, 2) if interpreter.active() else (1024, 128, 4)
 _WIDE_SLOTS = 2048  # sums of a group, of tiles with many
 _WINDOW = 64 if interpreter.active() else 1 << 20  # atoms
-_ALIGNED = 8  # atoms: parts of a split tile are multiples of it
 _KINDS = 32  # more than there are
 
 
@@ -27,14 +27,6 @@ class Sides(NamedTuple):
     deep: int
     tiles: int
     lanes: int
-
-
-class Items(NamedTuple):
-    """Tiles, or parts of split ones, in the order of groups: their atoms, and the tile, or -1 - the number of the part."""
-
-    begins: Any
-    ends: Any
-    tiles: Any
 
 
 class Groups(NamedTuple):
@@ -95,13 +87,6 @@ def sum_items(
         work.TILE(operands, tile, lanes[None, :], total, live)
 
 
-@triton.jit
-def values_at(operands, places, stop, lanes, work: tl.constexpr):
-    """Return the values of the atoms at ``places``, zeros from ``stop`` on."""
-    inside = places < stop
-    return tl.where(inside, work.ATOM(operands, places, lanes, inside), 0).to(work.SUM)
-
-
 def sides(width: int) -> tuple[Sides, ...]:
     """Return how tiles of each kind lie beside each other, of works with ``width`` sums of a tile."""
     slots = _SLOTS if width < WIDE else max(_WIDE_SLOTS // width, 1)
@@ -113,48 +98,25 @@ def sides(width: int) -> tuple[Sides, ...]:
     return tuple(found)
 
 
-class Sorted:
-    """A matrix's tiles in groups. closed, opening, closing, spread, splits, storage: as of a Cut.
+class Sorted(Parted):
+    """A matrix's tiles in groups, of works with ``width`` sums of a tile. ``size``: tiles of more atoms are split."""
 
-    ``size``: tiles of more atoms are split.
-    """
+    kernel = execute_group
 
-    def __init__(self, matrix: CSR, size: int, shapes: tuple[Sides, ...]):
+    def __init__(self, matrix: CSR, size: int, width: int):
         """Sort. Waits for torch's current stream."""
-        offsets, most = matrix.offsets, len(shapes) - 1
-        starts, lengths = offsets[:-1].long(), offsets.diff().long()
-        counts = ((lengths + size - 1) // size).clamp(min=1)  # parts of each tile
-        split = counts > 1
-        self.closed = split.nonzero()[:, 0].to(offsets.dtype)
-        self.splits = self.closed.numel()
-        ends = counts[split].cumsum(0)
-        self.opening, self.closing = (each.to(offsets.dtype) for each in (ends - counts[split], ends - 1))
-        self.spread = int(counts.max()) - 1 if matrix.rows else 0
-        self.parts = int(ends[-1]) if self.splits else 0
-
-        tile = torch.repeat_interleave(counts)
-        number = torch.arange(tile.numel(), device=offsets.device) - (counts.cumsum(0) - counts)[tile]
-        each = (-(-lengths // counts) + _ALIGNED - 1) // _ALIGNED * _ALIGNED
-        begins = torch.minimum(starts[tile] + number * each[tile], offsets[tile + 1])
-        stops = torch.minimum(begins + each[tile], offsets[tile + 1])
-        of_split = split[tile]
-        kinds = torch.ceil(torch.log2((stops - begins).clamp(min=1).double())).long().clamp(max=most)
-        kinds = torch.where(of_split, most, kinds)
-        tile[of_split] = -1 - torch.arange(self.parts, device=offsets.device)
+        super().__init__(matrix, size)
+        offsets, shapes, (begins, ends, _) = matrix.offsets, sides(width), self.items
+        most = len(shapes) - 1
+        self.constants = {"SIDES": tuple(map(tuple, shapes)), "MOST": most}
+        kinds = torch.ceil(torch.log2((ends - begins).clamp(min=1).double())).long().clamp(max=most)
+        kinds = torch.where(self.of_split, most, kinds)
         keys, order = torch.sort(begins // _WINDOW * _KINDS + (_KINDS - 1 - kinds), stable=True)  # the longest first
-        self.items = Items(*((each[order]).to(offsets.dtype) for each in (begins, stops, tile)))
-        self.groups = _grouped(keys, torch.tensor([each.tiles for each in shapes], device=offsets.device))
-        self.segments = self.groups.kinds.numel()
-        self._storage: dict[Any, torch.Tensor] = {}
+        self.items = Items(*(each[order].to(offsets.dtype) for each in self.items))
+        self.programs = _grouped(keys, torch.tensor([each.tiles for each in shapes], device=offsets.device))
+        self.segments = self.programs.kinds.numel()
         if offsets.is_cuda:  # later products may be on other streams
             torch.cuda.current_stream(offsets.device).synchronize()
-
-    def storage(self, width: int, dtype: torch.dtype, stream: int) -> torch.Tensor:
-        """Return room for the sums of parts on a stream. Products on one stream follow each other, so they can share it."""
-        key = stream, width, dtype
-        if key not in self._storage:
-            self._storage[key] = torch.empty(self.parts * width, dtype=dtype, device=self.closed.device)
-        return self._storage[key]
 
 
 def _grouped(keys: torch.Tensor, beside: torch.Tensor) -> Groups:

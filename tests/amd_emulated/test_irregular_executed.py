@@ -20,7 +20,8 @@ def test_spmv_adds_the_products_of_each_row(schedule):
     assert torch.equal(y.double(), dense(matrix) @ x.double())
 
 
-def test_spmm_adds_the_products_of_each_row_and_column():
-    matrix, b = sparse(LENGTHS["uneven"]), numbers(17, 3)
-    c = irregular.spmm(irregular.csr(matrix), b, "merge_path", 6)
+@pytest.mark.parametrize(("schedule", "columns"), [("merge_path", 3), ("row_by_row", 130)])
+def test_spmm_adds_the_products_of_each_row_and_column(schedule, columns):
+    matrix, b = sparse(LENGTHS["uneven"]), numbers(17, columns)
+    c = irregular.spmm(irregular.csr(matrix), b, schedule, 6)
     assert torch.equal(c.double(), dense(matrix) @ b.double())

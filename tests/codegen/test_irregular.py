@@ -5,10 +5,11 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
+from pyshmem.irregular.execution import ORDERED, SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
 from pyshmem.irregular.granularity import alone, blocking, finishing
+from pyshmem.irregular.parts import Items
 from pyshmem.irregular.segmented_sums import Constants, Partial, Rows
-from pyshmem.irregular.sorted_groups import Groups, Items, execute_group, sides
+from pyshmem.irregular.sorted_groups import Groups, sides
 from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
@@ -21,13 +22,17 @@ WORKS = {
 }  # fmt: skip
 
 
-def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32, atoms=ATOMS):
-    """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row, or another number of ``atoms``."""
+def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32, atoms=ATOMS, width=None):
+    """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row, or another number of ``atoms``.
+
+    width: None is the work's.
+    """
     chosen = SCHEDULES[schedule]
-    atom, tile, kind, width = WORKS[work]
+    atom, tile, kind, usual = WORKS[work]
+    width = width or usual
     kind = tl.float64 if dtype == torch.float64 else kind
     itemsize = 8 if kind == tl.float64 else 4
-    kernel = execute_group if chosen.sorts and kernel is execute else kernel
+    kernel = ORDERED[chosen.order].kernel if chosen.order and kernel is execute else kernel
     block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize, chosen.size)
     early = target == "nvidia"
     method = Method(
@@ -45,6 +50,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
         "count": 1 << 14 if kernel is execute else 1 << 13, "vacant": 1 << 12, "stored": ATOMS,
         "work": Constants(atom, tile, kind, width), "method": method, "EARLY": early, "ROWS": rows, "LANES": lanes,
         "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
+        "firsts": array(torch.int32),
         "SIDES": tuple(map(tuple, sides(width))), "MOST": len(sides(width)) - 1,
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
@@ -83,6 +89,20 @@ def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(sc
     assert spilled(found, target) == 0
     if target == "nvidia":
         assert places(instructions(found.asm["ptx"]), r"ld\.global\.v4\.b32")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "index"), [(torch.float16, torch.int32), (torch.float32, torch.int32), (torch.float64, torch.int64)]
+)
+def test_rows_one_by_one_load_an_atom_once_in_each_warp_and_share_nothing(dtype, index, target):
+    """Four atoms at a time: of each a column, a value, and a row of b. Beside these, two places of the program, and three of an item."""
+    found = compiled(execute, target, "row_by_row", spmm, dtype, index, width=128)
+    assert (spilled(found, target), found.metadata.shared) == (0, 0)
+    if target == "nvidia":
+        lines = instructions(found.asm["ptx"])
+        rows = 4 * (128 * dtype.itemsize // 32 // 16 or 1)  # loads of 16 bytes, or 8
+        assert len(places(lines, r"ld\.global")) == 2 + 3 + 4 * 2 + rows
+        assert not places(lines, r"\b(shfl|bar)\.")
 
 
 @pytest.mark.parametrize("schedule", SPLITTING)

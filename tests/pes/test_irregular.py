@@ -8,6 +8,8 @@ import pyshmem as shmem
 import triton
 import triton.language as tl
 from pyshmem import irregular
+from pyshmem.irregular.parts import Parted
+from pyshmem.irregular.sequences import Sequences
 from pyshmem.irregular.sorted_groups import Sorted
 from matrices import LENGTHS, dense, numbers, sparse
 from support import here, refuses
@@ -70,15 +72,36 @@ def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_befor
 def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window_first(few_pes, monkeypatch):
     """Rows 0 to 4 are in the first window of 20 elements, and row 5, of two parts, in the second one."""
     monkeypatch.setattr(irregular.sorted_groups, "_WINDOW", 20)
-    matrix = irregular.csr(sparse([2, 9, 2, 0, 8, 20]))
+    matrix, sides = irregular.csr(sparse([2, 9, 2, 0, 8, 20])), irregular.sorted_groups.Sides
     shapes = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8))  # of 1, 2, 4, 8 and any number
-    found = irregular.sorted_groups.Sorted(matrix, 10, tuple(irregular.sorted_groups.Sides(*each) for each in shapes))
+    monkeypatch.setattr(irregular.sorted_groups, "sides", lambda width: tuple(sides(*each) for each in shapes))
+    found = irregular.sorted_groups.Sorted(matrix, 10, 1)
     assert found.items.tiles.tolist() == [1, 4, 0, 2, 3, -1, -2]
     assert found.items.begins.tolist() == [2, 13, 0, 11, 13, 21, 37]
     assert found.items.ends.tolist() == [11, 21, 2, 13, 13, 37, 41]
-    assert found.groups.kinds.tolist() == [4, 3, 1, 0, 4, 4]
-    assert found.groups.firsts.tolist() == [0, 1, 2, 4, 5, 6, 7]
+    assert found.programs.kinds.tolist() == [4, 3, 1, 0, 4, 4]
+    assert found.programs.firsts.tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert (found.closed.tolist(), found.opening.tolist(), found.closing.tolist(), found.spread) == ([5], [0], [1], 1)
+
+
+def test_rows_one_by_one_keep_their_order_and_programs_have_a_fourth_of_the_size_with_four_atoms_more_for_each(few_pes):
+    found = Sequences(irregular.csr(sparse([2, 9, 0, 70, 3, 1])), 64, 128)
+    assert found.items.tiles.tolist() == [0, 1, 2, -1, -2, 4, 5]
+    assert found.items.begins.tolist() == [0, 2, 11, 11, 51, 81, 84]
+    assert found.items.ends.tolist() == [2, 11, 11, 51, 81, 84, 85]
+    assert found.programs.tolist() == [0, 1, 3, 4, 6, 7]  # at 16 atoms' worth, of 6, 13, 4, 44, 34, 7 and 5
+    assert (found.closed.tolist(), found.opening.tolist(), found.closing.tolist(), found.spread) == ([3], [0], [1], 1)
+
+
+@pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
+def test_rows_one_by_one_of_every_dtype_give_the_same_bits_in_blocks_of_columns(dtype, few_pes):
+    """The second block has two columns. Twice, with another product between: what was stored of parts is not added."""
+    lengths, index = [2, 9, 0, 70, 3, 1], torch.int64 if dtype.itemsize == 8 else torch.int32
+    sparse_matrix, b = sparse(lengths, dtype=dtype, index=index), numbers(17, 130, dtype=dtype)
+    matrix, wanted = irregular.csr(sparse_matrix), (dense(sparse_matrix) @ b.cpu().double()).to(dtype)
+    for factor in (1, -2, 1):
+        c = irregular.spmm(matrix, b * factor, "row_by_row", 64)
+        assert torch.equal(c.cpu(), wanted * factor)
 
 
 @pytest.mark.parametrize("schedule", ["row_blocks", "dynamic"])
@@ -284,11 +307,14 @@ def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes
     assert (irregular.SCHEDULES["nonzero_split"], 256) in matrix.kept
 
 
-def test_auto_takes_rows_by_length_for_several_columns_at_a_time(few_pes, monkeypatch):
+@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (64, Sorted), (65, Sequences)])
+def test_auto_takes_rows_by_length_for_several_columns_at_a_time_and_one_by_one_for_many(
+    columns, ordered, few_pes, monkeypatch
+):
     monkeypatch.setattr(irregular.selection, "schedule_for", lambda *features: "merge_path")
-    matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17 * 2).view(17, 2)
+    matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17, columns)
     assert torch.equal(irregular.spmm(matrix, b).cpu().double(), dense(sparse([4, 0, 2])) @ b.cpu().double())
-    assert any(isinstance(each, Sorted) for each in matrix.kept.values())
+    assert [type(each) for each in matrix.kept.values() if isinstance(each, Parted)] == [ordered]
 
 
 def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
@@ -302,8 +328,9 @@ def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
 
 
 def test_segments_are_smaller_until_there_are_enough_of_them():
-    """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split."""
+    """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split, 32 where warps have them."""
     fitting, schedules = irregular.granularity.fitting, irregular.SCHEDULES
-    for wanted, tiles, atoms in ((1, 256, 1024), (10, 64, 1024), (1000, 16, 256)):
+    for wanted, tiles, atoms, row in ((1, 256, 1024, 256), (200, 16, 256, 128), (1000, 16, 256, 32)):
         assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
         assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms
+        assert fitting(schedules["row_by_row"], 1000, 100_000, wanted, 128) == row

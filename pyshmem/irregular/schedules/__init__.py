@@ -10,7 +10,7 @@ import triton.language as tl
 
 Name = Literal[
     "auto", "program_mapped", "row_split", "group_mapped", "row_blocks", "merge_path", "nonzero_split", "dynamic",
-    "by_length",
+    "by_length", "row_by_row",
 ]  # fmt: skip
 
 
@@ -34,7 +34,8 @@ class Schedule(NamedTuple):
         until there are none. Without a queue each segment has its own program.
     warps: of a program.
     of_atoms: whether ``size`` counts atoms rather than tiles.
-    sorts: whether tiles are sorted by length instead, and ``size`` is the most atoms of a part of one. begins is not called.
+    order: "length" or "place", in whose order programs get tiles, and parts of at most ``size`` atoms of longer ones.
+        begins is not called.
     """
 
     begins: Any
@@ -46,7 +47,7 @@ class Schedule(NamedTuple):
     queued: bool = False
     warps: int = 4
     of_atoms: bool = False
-    sorts: bool = False
+    order: Literal["", "length", "place"] = ""
 
     @property
     def whole(self) -> bool:

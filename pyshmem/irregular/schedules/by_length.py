@@ -10,4 +10,4 @@ from __future__ import annotations
 from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.schedules.nonzero_split import at_equal_atoms, equal_atoms
 
-SCHEDULE = Schedule(at_equal_atoms, equal_atoms, size=4096, flat=False, splits=True, of_atoms=True, sorts=True)
+SCHEDULE = Schedule(at_equal_atoms, equal_atoms, size=4096, flat=False, splits=True, of_atoms=True, order="length")
