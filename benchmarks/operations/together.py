@@ -44,7 +44,8 @@ class Together:
     def close(self, status: int) -> None:
         """Without the end of torch's group: NCCL gives none back whose calls have been in graphs.
 
-        The process ends by C's exit, in whose handlers MPICH tells its launcher so: it kills the others of a PE that does not.
+        The process ends by C's exit, in whose handlers MPICH tells its launcher so: it kills the
+        others of a PE that does not.
         """
         from mpi4py import MPI
 

@@ -168,7 +168,7 @@ class MultiplyGathered(Steps):
 def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
     """The rows of ``pe`` in chunks, as many on every PE."""
     columns, least = problem.N // problem.n_pes, 4 * STEP * problem.n_pes
-    return equal_parts(*rows_of(problem, pe), 2 if problem.M >= least and columns < AHEAD[problem.n_pes > 2] else 1)
+    return equal_parts(*rows_of(problem, pe), 2 if least <= problem.M and columns < AHEAD[problem.n_pes > 2] else 1)
 
 
 def adds_to_slots(problem: Problem) -> bool:
