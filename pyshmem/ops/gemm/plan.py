@@ -273,7 +273,7 @@ def call(
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
     found = _required(operator, a, b, out, group, plan, split, options, scales)
-    steps = found.steps(a, b)
+    steps = found.steps(a, b, found.lengths.accepted.get(_like(a, b, scales)))  # None: as they lie
     if asked is not None:
         plans.remember(asked, found, steps)
     return found.perform(steps, a, b, out, scales, reuse)
@@ -357,7 +357,6 @@ def plan(
     )
     scales = taken(options)
     found = find(operator, a, b, team, split, options, scales)
-    found.require(a, b, None, scales)
     found.steps(a, b)
     return found
 
