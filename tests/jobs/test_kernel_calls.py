@@ -251,6 +251,19 @@ def test_a_prepared_kernel_has_the_words_of_its_fixed_arguments_of_the_call_and_
         kernel(array)
 
 
+def test_numbers_and_the_grid_of_a_call_take_the_places_of_those_that_a_kernel_was_made_with(driver, prepared):
+    """Numbers are operands, alone or in tuples, in front of the arrays."""
+    kernel, fixed = prepared(torch.zeros(16), POINTER)
+    kernel.kinds = ((INTEGER, INTEGER), INTEGER, POINTER)
+    array, head = torch.zeros(16), [fixed, 5, 7, fixed]
+    bound_kernels.Numbered(kernel, (8, -1), 9)(array)
+    assert driver.calls.pop() == (77, (2, 3, 1), 128, 512, 55, [*head, 8, 2**64 - 1, 9, array.data_ptr()])
+    kernel(11, array, grid=(4, 5, 6))
+    assert driver.calls.pop() == (77, (4, 5, 6), 128, 512, 55, [*head, 11, array.data_ptr(), 0, 0])
+    kernel(11, array)
+    assert driver.calls.pop()[1] == (2, 3, 1)
+
+
 def test_kernels_are_enqueued_with_one_tuple_of_operands_each(driver, prepared):
     operands = Pair(torch.zeros(16), -3)
     kernel, fixed = prepared(operands, (POINTER, INTEGER))
