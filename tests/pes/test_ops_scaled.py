@@ -162,6 +162,14 @@ def test_a_plan_says_why_the_library_does_not_multiply(reason, by_columns, chang
     case.check(case.call(schedule="bulk_synchronous"))
 
 
+@pytest.mark.parametrize("operator", ["gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter"])
+def test_other_lengths_are_right_though_the_library_multiplies_on_one_pe_alone(operator, me):
+    """It takes contiguous columns of b, which one PE has. What PEs write for each other lies where both expect it."""
+    for rows in (64, 40, 56, 48):
+        case = Scaled(operator, sizes=(rows, 64, 64), by_columns=me == 0)
+        case.check(case.call(schedule="bulk_synchronous"), note=rows)
+
+
 def test_pes_whose_scales_differ_in_form_are_refused_on_all(me, npes):
     if npes < 2:
         pytest.skip("there is no other PE")

@@ -8,7 +8,7 @@ import torch
 
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import Problem, with_rows
-from pyshmem.ops.gemm.selection import choose, steps_of, steps_that_serve, streams
+from pyshmem.ops.gemm.selection import OURS, choose, steps_of, steps_that_serve, streams
 from pyshmem.ops.workspace import Workspace
 
 
@@ -76,8 +76,9 @@ class Lengths:
         chosen, why = choose(with_rows(self._problem, M, *layouts[:2]))
         if streams(chosen):
             return chosen, why
+        reason = why.partition(OURS)[0]  # the same on all PEs, which so have the same choices
         for each in self._choices:
-            if (each.problem.options.schedule, each.why) == (chosen.options.schedule, why):
+            if (each.problem.options.schedule, each.why.partition(OURS)[0]) == (chosen.options.schedule, reason):
                 each.least, each.most = min(each.least, M), max(each.most, M)
                 break
         else:

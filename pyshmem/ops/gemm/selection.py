@@ -30,6 +30,7 @@ ABLE = {
 }
 STREAMING = {*((operator, "fused") for operator in ABLE), ("all_gather_gemm", "producer_consumer")}
 WHOLE = "data_parallel"  # the order of tiles that one program each makes
+OURS = "; our kernel multiplies, for the library does not: "  # on this PE
 BY_LIBRARY = ("copy_engine", "bulk_synchronous")
 LEAST_FLOPS, LEAST_SIDE = 1e10, 256
 LEAST_TILES = 1.5  # of a program, for the fused kernels
@@ -64,7 +65,7 @@ def choose(problem: Problem) -> tuple[Problem, str]:
         got, wants = f"{order!r} with schedule={schedule!r}", f"auto or {WHOLE}: this schedule streams no tiles"
         refuse(ArgumentError, problem.operator, "order", got, wants)
     if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
-        why = f"{why}; our kernel multiplies, for the library does not: {lacks(problem)}"
+        why = f"{why}{OURS}{lacks(problem)}"
     return problem._replace(options=options._replace(schedule=schedule, order=order)), why
 
 

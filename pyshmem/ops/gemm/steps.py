@@ -8,6 +8,7 @@ import torch
 
 from pyshmem.ops.gemm.library import by_library
 from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.scaling import NONE
 
 
 class Steps:
@@ -17,8 +18,11 @@ class Steps:
 
     @classmethod
     def serves(cls, problem: Problem) -> bool:
-        """Whether steps for more rows serve a problem: our kernels are made for the rows of a product."""
-        return by_library(problem, cls.epilogue) is not None
+        """Whether steps for more rows serve a problem, the same on all PEs: our kernels are made for the rows of a product.
+
+        Which products of 8-bit floats the library has depends on layouts, which are private to a PE.
+        """
+        return problem.scaling == NONE and by_library(problem, cls.epilogue) is not None
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         """Set what depends on the rows. a, b: operands of this problem, or of one with fewer rows."""
