@@ -28,9 +28,9 @@ from pyshmem.runtime.job import job
 from pyshmem.transport.routes import streams
 from pyshmem.transport.teams.operators import OPERATORS
 
-_ARENA = 384 << 20  # bytes of all lanes and the scratch memory of their teams
-_MOST, _LEAST = 128 << 20, 1 << 20  # of one lane and its scratch memory
-_SCRATCH = 48 << 20  # at most, and three quarters: kernels with more are no faster. A larger lane takes fewer rounds
+_ARENA = 192 << 20  # bytes of all lanes and the scratch memory of their teams
+# bytes of one, of which a quarter is the lane: kernels with larger scratch memory are faster
+_MOST, _LEAST = 64 << 20, 1 << 20
 _ALIGNED = 64
 _MOST_STAGED = 4096
 # the calls, by launch_pair's keys, whose private arrays pass through the lane in one round: nothing is asked twice of them
@@ -65,30 +65,27 @@ class Arena:
     def open(self) -> None:
         """Allocate, once for each init. Collective over all PEs."""
         if job.device == "cuda" and self._generation != job.generation:
-            room = heaps["cuda"].allocator.largest_hole() // 2 // _LEAST * _LEAST  # the same on all PEs
-            self.memory = shmem.empty(min(_ARENA, room), dtype=torch.uint8, device="cuda")
+            self.memory = shmem.empty(_ARENA, dtype=torch.uint8, device="cuda")
             self._generation, self._taken = job.generation, []
 
     def take(self, team: Team, comm: Any) -> Lane | None:
         """Return a lane, or None if there is no GPU or the team has no equal distances. Collective over the team's comm.
 
-        The team's kernels get scratch memory beside the lane.
+        The team's kernels get scratch memory beside the lane, three times as large.
         Errors: HeapExhaustedError, on all members, if other groups have all lanes.
         """
         if self.memory is None or self._generation != job.generation or team.stride == 0 or team.meeting.spans:
             return None
         taken = sorted({each for some in comm.allgather(self._taken) for each in some})
-        size, room = _MOST, self.memory.numel()
-        left = room - sum(last - first for first, last in taken)
-        while size > _LEAST and (3 * size > left or _gap(taken, size, room) is None):
+        size, left = _MOST, _ARENA - sum(last - first for first, last in taken)
+        while size > _LEAST and (3 * size > left or _gap(taken, size) is None):
             size //= 2
-        start = _gap(taken, size, room)
+        start = _gap(taken, size)
         if start is None:
-            wants = "destroy_process_group for groups that are not needed any more, or a larger SHMEM_SYMMETRIC_SIZE"
-            refuse(HeapExhaustedError, "init_process_group", "group", f"{room} bytes of lanes, all taken", wants)
+            wants = "destroy_process_group for groups that are not needed any more"
+            refuse(HeapExhaustedError, "init_process_group", "group", f"{_ARENA} bytes of lanes, all taken", wants)
         self._taken.append((start, start + size))
-        scratch_size = min(size - size // 4, _SCRATCH)
-        memory, scratch = self.memory[start : start + size].split([size - scratch_size, scratch_size])
+        memory, scratch = self.memory[start : start + size].split([size // 4, size - size // 4])
         scratch.zero_()
         torch.cuda.synchronize()
         lent["cuda", team.area_index, job.generation] = scratch.data_ptr(), scratch.numel()
@@ -105,14 +102,14 @@ class Arena:
             del lent["cuda", lane.team.area_index, job.generation]
 
 
-def _gap(taken: list[tuple[int, int]], size: int, room: int) -> int | None:
-    """Return the first start of ``size`` bytes of ``room`` that nothing has taken, or None."""
+def _gap(taken: list[tuple[int, int]], size: int) -> int | None:
+    """Return the first start of ``size`` bytes that nothing has taken, or None."""
     start = 0
     for first, last in taken:
         if first - start >= size:
             break
         start = max(start, last)
-    return start if start + size <= room else None
+    return start if start + size <= _ARENA else None
 
 
 arena = Arena()
