@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import _SymmetricMemory
 
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
@@ -75,9 +74,6 @@ class Group(dist.ProcessGroup):
     def _set_group_name(self, name: str) -> None:
         self.group_name = name
         self.shadow._set_group_name(name)
-        with suppress(RuntimeError):  # torch keeps the store of the first group of a name, of any backend
-            store = dist.PrefixStore("symmetric_memory_" + "_".join(map(str, self.team.pes)), self._store)
-            _SymmetricMemory.set_group_info(name, self.rank(), self.size(), store)
 
     def _set_group_desc(self, text: str) -> None:
         self.group_desc = text

@@ -63,7 +63,7 @@ SCHEDULES: dict[str, Schedule] = {
 }
 ORDERED: dict[str, Any] = {"length": Sorted, "place": Sequences}
 AUTO = "auto"
-# what "auto" takes for several sums of a tile, and for more than MANY: nearly always the fastest
+# what "auto" takes for several sums of a tile, and for MANY or more: nearly always the fastest
 OF_SEVERAL, OF_MANY, MANY = "by_length", "row_by_row", 64
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 
@@ -279,7 +279,7 @@ def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: in
         )
     name: Any = schedule
     if schedule == AUTO:
-        several = OF_MANY if width > MANY else OF_SEVERAL
+        several = OF_MANY if width >= MANY else OF_SEVERAL
         name = selection.schedule_for(*features(matrix)) if width == 1 else several
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):

@@ -81,12 +81,6 @@ print(me, two.a.tolist(), two.b.tolist(), [each.a[0].item() for each in gathered
 x.fill_(1)
 dist.all_reduce(x)
 print(me, x[0].item(), flush=True)
-from torch._C._distributed_c10d import _SymmetricMemory
-try:
-    _SymmetricMemory.set_group_info(dist.group.WORLD.group_name, me, n, dist.HashStore())
-    print(me, "torch's symmetric memory does not know the group")
-except RuntimeError:  # each group is known once
-    pass
 dist.destroy_process_group()
 """
 

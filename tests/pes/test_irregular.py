@@ -307,7 +307,7 @@ def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes
     assert (irregular.SCHEDULES["nonzero_split"], 256) in matrix.kept
 
 
-@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (64, Sorted), (65, Sequences)])
+@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (63, Sorted), (64, Sequences)])
 def test_auto_takes_rows_by_length_for_several_columns_at_a_time_and_one_by_one_for_many(
     columns, ordered, few_pes, monkeypatch
 ):

@@ -167,7 +167,7 @@ def test_other_lengths_are_right_though_the_library_multiplies_on_one_pe_alone(o
     """It takes contiguous columns of b, which one PE has. What PEs write for each other lies where both expect it."""
     for rows in (64, 40, 56, 48):
         case = Scaled(operator, sizes=(rows, 64, 64), by_columns=me == 0)
-        case.check(case.call(schedule="bulk_synchronous"), note=rows)
+        case.check(case.call(schedule="bulk_synchronous"), LIBRARY, rows)
 
 
 def test_pes_whose_scales_differ_in_form_are_refused_on_all(me, npes):

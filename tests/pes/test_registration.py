@@ -210,7 +210,8 @@ def test_a_thousand_registrations_in_another_order_with_allocations_between_leav
     after = _held()
     assert after["descriptors"] == before["descriptors"]
     assert after["maps"] <= before["maps"] + 20  # those of malloc; what is left of registrations would be 1000
-    assert after["kB"] < before["kB"] + 4096
+    # on a GPU the driver reserves some for itself; each mapping left there would have 2 MiB at least
+    assert after["kB"] < before["kB"] + (4096 if DEVICE == "cpu" else 65536)
 
 
 def _held():
