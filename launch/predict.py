@@ -11,7 +11,7 @@ from pyshmem.timelines.prediction import Machine, Model, Prediction, best_of, pr
 from pyshmem.timelines.replay import Timeline, Window
 from pyshmem.timelines.taxes import read
 
-from .units import short
+from .units import positive, require_order, short
 
 DESCRIPTION = """Replay a timeline that pyshmemrun --trace has written with other links, cores or PEs, and print how long the
 program would take. What is not given stays as it was. Each PE does as much as it did, whatever the number of PEs;
@@ -34,6 +34,14 @@ def main(arguments: Sequence[str]) -> int:
     names = [f"{path}: " if len(timelines) > 1 else "" for path in options.timelines]
     found = [(name, predicted(each, machine, best, window))
              for name, each, window in zip(names, timelines, windows, strict=True)]  # fmt: skip
+    for (_, each), timeline, window in zip(found, timelines, windows, strict=True):
+        if window and each.recorded <= 0:
+            got, whole = " ".join(f"{time / 1e3:g}" for time in window), _ms(timeline.end)
+            print(
+                f"pyshmem predict: --window: got {got}; wants times in which something ends, before {whole}",
+                file=sys.stderr,
+            )
+            return 2
     _print(sorted(found, key=lambda pair: pair[1].time))
     if machine == Machine():
         print("what would differ? --compute-rate 2, --link-rate 100, --latency 2, --pes 8: see --help")
@@ -49,12 +57,12 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
         "timelines", type=Path, metavar="out.json", nargs="+", help="of pyshmemrun --trace out.json: one, or several"
     )
     parser.add_argument(
-        "--link-rate", type=_positive, metavar="GB/S",
+        "--link-rate", type=positive, metavar="GB/S",
         help="of a put or a get of many bytes; on GPUs of all that a PE sends",
     )  # fmt: skip
-    parser.add_argument("--latency", type=_positive, metavar="US", help="of a put or a get of few bytes")
+    parser.add_argument("--latency", type=positive, metavar="US", help="of a put or a get of few bytes")
     parser.add_argument(
-        "--compute-rate", type=_positive, default=1.0, metavar="TIMES", help="how many times as fast it computes"
+        "--compute-rate", type=positive, default=1.0, metavar="TIMES", help="how many times as fast it computes"
     )
     parser.add_argument("--pes", type=int, metavar="N", help="PEs, of which further ones do the same")
     parser.add_argument(
@@ -64,6 +72,8 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.window and len(options.window) != len(options.timelines):
         parser.error(f"--window: got {len(options.window)}; wants one for each of {len(options.timelines)} timelines")
+    for window in options.window or []:
+        require_order(parser, window)
     if options.pes is not None and options.pes < 1:
         parser.error(f"--pes: got {options.pes}; wants 1 or more")
     return options
@@ -85,10 +95,3 @@ def _print(found: Sequence[tuple[str, Prediction]]) -> None:
 
 def _ms(microseconds: float) -> str:
     return f"{microseconds / 1e3:.3f} ms"
-
-
-def _positive(text: str) -> float:
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"got {text}; wants a number above 0")
-    return value

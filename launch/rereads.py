@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable
 
 from pyshmem.timelines.locality import by_calls
@@ -36,11 +35,3 @@ def rows_of(calls: Iterable[Call], rate: float | None) -> tuple[str, list[str], 
         for cells, nbytes in zip(table, [*(row.nbytes for row in own), sum(sums)], strict=True):
             cells.append(f"{nbytes / rate / 1e3:.1f}")
     return f"Bytes that a kernel wrote to memory and a later one read again, on PE {pe}", titles, table
-
-
-def positive(text: str) -> float:
-    """A number of the command line above 0. Errors: ValueError, ArgumentTypeError, which argparse reports."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"got {text}; wants a number above 0")
-    return value

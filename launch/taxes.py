@@ -15,8 +15,8 @@ from pyshmem.timelines.programs import by_programs
 from pyshmem.timelines.replay import Timeline, savings
 from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links, read
 
-from .rereads import positive, rows_of
-from .units import short
+from .rereads import rows_of
+from .units import positive, require_order, short
 
 DESCRIPTION = """Print where the time of each PE went, by a timeline that pyshmemrun --trace has written: computing, waits,
 meetings until the last PE came, and communication that nothing hides. The parts of a PE sum to the time of the whole."""
@@ -24,7 +24,10 @@ meetings until the last PE came, and communication that nothing hides. The parts
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command line and return the exit status."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.window:
+        require_order(parser, options.window)
     path = options.timeline
     try:
         from rich.console import Console

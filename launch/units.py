@@ -1,6 +1,9 @@
-"""Numbers as people read them, with a unit of a size that suits them."""
+"""Numbers as people read them, with a unit of a size that suits them, and as options have them."""
 
 from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
 
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
@@ -12,3 +15,18 @@ def short(number: float, unit: str = "") -> str:
             return f"{number:.0f} {unit}".rstrip() if not prefix else f"{number:.3g} {prefix}{unit}"
         number /= 1000
     raise AssertionError
+
+
+def positive(text: str) -> float:
+    """Read an option that is above 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"got {text}; wants a number above 0")
+    return value
+
+
+def require_order(parser: argparse.ArgumentParser, window: Sequence[float]) -> None:
+    """Refuse --window if it ends before it begins."""
+    begin, end = window
+    if not begin < end:
+        parser.error(f"--window: got {begin:g} {end:g}; wants FROM before TO")

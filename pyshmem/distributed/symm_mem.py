@@ -120,7 +120,10 @@ class SymmetricMemory:
         self._meet("barrier", range(self.world_size), range(self.world_size), channel, timeout_ms)
 
     def put_signal(self, dst_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
-        """Signal a member, after all accesses before the call, once it has taken the signal before."""
+        """Signal a member, after all accesses before the call, once it has taken the signal before.
+
+        In GPU memory the kernel waits for that without a limit: a member that never takes it lets the stream hang.
+        """
         self._meet("put_signal", [dst_rank], [], channel, timeout_ms)
 
     def wait_signal(self, src_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:

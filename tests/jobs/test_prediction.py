@@ -5,7 +5,7 @@ import json
 import pytest
 from benchmarks.collectives import ROWS
 from hypothesis import given, settings
-from pyshmem.launch import predict as command
+from pyshmem.launch import predict as command, taxes as taxes_command
 from pyshmem.timelines.prediction import CALLS, Links, Machine, exchanges, moved, predicted
 from pyshmem.timelines.replay import Timeline, savings, unchanged
 from pyshmem.timelines.taxes import Arrow, Call
@@ -160,3 +160,12 @@ def test_the_command_says_the_time_and_its_error_and_refuses_other_files(tmp_pat
     assert "recorded 0.400 ms, predicted 0.400 ms +- 0.000 ms" in out  # PE 1 does not change
     assert command.main([str(tmp_path / "none.json")]) == 2
     assert "none.json" in capsys.readouterr().err
+    assert command.main([str(tmp_path / "out.json"), "--window", "7", "8"]) == 2
+    assert "--window: got 7 8; wants times in which something ends, before 0.400 ms" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("main", [command.main, taxes_command.main])
+def test_a_window_that_ends_before_it_begins_is_refused(main, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main([str(tmp_path / "out.json"), "--window", "5", "1"])
+    assert "--window: got 5 1; wants FROM before TO" in capsys.readouterr().err
