@@ -138,9 +138,14 @@ def _room(routine: str, team: Team, sizes: dict[str, int], kind: tuple[Any, ...]
         if room.has(sizes):
             return room
     if rooms:
-        sizes = {name: 1 << (size - 1).bit_length() if size else 0 for name, size in sizes.items()}
+        sizes = {name: room_for(size) for name, size in sizes.items()}
     rooms.append(Room(routine, team, sizes))
     return rooms[-1]
+
+
+def room_for(count: int) -> int:
+    """Return the least power of two from ``count`` on; 0 for none. Plans that differ in lengths share what is so large."""
+    return 1 << (count - 1).bit_length() if count else 0
 
 
 def sizes_of(wanted: Wanted) -> dict[str, int]:

@@ -117,9 +117,8 @@ class _Replay:
         self._now = dict.fromkeys(timeline.steps, timeline.start)
         self._next = dict.fromkeys(timeline.steps, 0)
         self._window = window or ()
-        self._last = [
-            (timeline.start, timeline.start)
-        ] * 2  # to end in the timeline until then: its ends there and here
+        # of what had ended in the timeline by the begin and by the end of the window, the last: its ends there and here
+        self._last = [(timeline.start, timeline.start)] * 2
 
     def run(self) -> float:
         steps = self._timeline.steps

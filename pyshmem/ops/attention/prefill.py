@@ -102,8 +102,7 @@ def _plan(
         k = [(each.shape[2], each.dtype) for each in given[1:2] if isinstance(each, torch.Tensor) and each.dim() == 4]
         return max(whole - 1, 0).bit_length(), q.shape[0], q.shape[2:], q.dtype, *k, *options[:-1], size is None
 
-    asked = lambda: (*shared(*given[:2]), *options)  # noqa: E731
-    return plans.call(NAME, team, described(*given), options, make, asked, alike)
+    return plans.call(NAME, team, described(*given), options, make, lambda: (*shared(*given[:2]), *options), alike)
 
 
 def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:

@@ -9,7 +9,7 @@ import torch
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import Problem, with_rows
 from pyshmem.ops.gemm.selection import OURS, choose, steps_of, steps_that_serve, streams
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.workspace import Workspace, room_for
 
 
 class Most:
@@ -61,7 +61,7 @@ class Lengths:
         self._problem = problem
         self._choices: list[Choice] = []
         self._most: dict[tuple[str, str], Most] = {}  # by schedule and order
-        most = rounded(problem.M)
+        most = room_for(problem.M)
         for rows in (min(most // 2 + 1, most), most):
             self.choose(rows, (problem.a, problem.b))
 
@@ -96,10 +96,5 @@ class Lengths:
         found = self._most.get(key)
         if found is None or not found.serves(problem):
             more = found is not None
-            found = self._most[key] = Most(with_rows(problem, rounded(problem.M)) if more else problem)
+            found = self._most[key] = Most(with_rows(problem, room_for(problem.M)) if more else problem)
         return found
-
-
-def rounded(rows: int) -> int:
-    """Return the most rows of plans that share what they have with one for ``rows``."""
-    return 1 << (rows - 1).bit_length() if rows else 0

@@ -16,7 +16,7 @@ from pyshmem.ops.gemm import activations
 from pyshmem.ops.gemm.gradients import FORMULAS
 from pyshmem.ops.gemm.gradients import Options as OfGradients
 from pyshmem.ops.gemm.graphs import Replayed
-from pyshmem.ops.gemm.lengths import Lengths, rounded
+from pyshmem.ops.gemm.lengths import Lengths
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import (
     Order,
@@ -36,7 +36,7 @@ from pyshmem.ops.gemm.problem import (
 from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.workspace import Workspace, room_for
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
@@ -376,15 +376,14 @@ def _alike(
     rows, given = rows_of_all(operator, a, team, split, size)
     others = (each for each in options.items() if not (given and each[0] == "size"))
     forms = (each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales)
-    return rows, (split, rounded(rows), given, a.shape[1], a.dtype, *plans.shared(b), *forms, *others)
+    return rows, (split, room_for(rows), given, a.shape[1], a.dtype, *plans.shared(b), *forms, *others)
 
 
 def _like(a: torch.Tensor, b: Any, scales: Scales) -> bytes | None:
     """Return what describes operands on this PE but for the rows of a; None if they are no plain tensors."""
     found = plans.described(None, a, b, *scales)
-    return (
-        found[:24] + found[32:] if type(found) is bytes else None
-    )  # the words of None, and three words in front of a's
+    # the rows are in the fourth word: one of None, and two of a, are before them
+    return found[:24] + found[32:] if type(found) is bytes else None
 
 
 def _text_of(problem: Problem) -> str:

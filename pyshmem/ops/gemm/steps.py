@@ -9,6 +9,7 @@ import torch
 from pyshmem.ops.gemm.library import by_library
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE
+from pyshmem.ops.plans import twin
 
 
 class Steps:
@@ -30,7 +31,6 @@ class Steps:
 
     def resized(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Any:
         """Return the steps of a problem with fewer rows, which has the same memory and kernels."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)  # a third of the time of copy.copy
+        made = twin(self)
         made.cut(problem, a, b)
         return made

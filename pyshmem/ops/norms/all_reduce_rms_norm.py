@@ -62,9 +62,9 @@ def all_reduce_rms_norm(
     given = norm.given_of(x, residual, weight, out, residual_out)
     options = eps, schedule, out_dtype
     asked, make = partial(norm.asked_of, given, *options, READING), partial(_prepare, given, *options)
-    return plans.call(NAME, team, plans.described(*given), options, make, asked, partial(norm.alike_of, given))(
-        given, reuse
-    )  # type: ignore[no-any-return]
+    alike, again = partial(norm.alike_of, given), partial(_again, given, schedule)
+    plan = plans.call(NAME, team, plans.described(*given), options, make, asked, alike, again)
+    return plan(given, reuse)  # type: ignore[no-any-return]
 
 
 def reference(

@@ -13,7 +13,7 @@ from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, shared, symmetric
-from pyshmem.ops.workspace import Wanted
+from pyshmem.ops.workspace import Wanted, room_for
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -56,7 +56,7 @@ class Problem(NamedTuple):
     @property
     def room(self) -> int:
         """The rows of x that symmetric memory is made for: calls with as many tokens, or fewer down to half, share it."""
-        return room_of(self.tokens)
+        return room_for(self.tokens)
 
     @property
     def largest(self) -> int:
@@ -141,11 +141,6 @@ class Plan:
         return out, sums, scales
 
 
-def room_of(tokens: int) -> int:
-    """Return the rows of x of the room for so many."""
-    return 1 << (tokens - 1).bit_length() if tokens else 0
-
-
 def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) -> Given:
     values, scales = out if isinstance(out, Scaled) else (out, None)
     return Given(x, residual, weight, values, residual_out, scales)
@@ -162,7 +157,7 @@ def alike_of(given: Given, asked: tuple[Any, ...]) -> tuple[Any, ...]:
     x = given.x
     if not isinstance(x, torch.Tensor) or x.dim() != 2:
         return ()
-    return room_of(x.shape[0]), x.shape[1], x.dtype, *asked[1:]
+    return room_for(x.shape[0]), x.shape[1], x.dtype, *asked[1:]
 
 
 def like_of(given: Given) -> bytes | None:
@@ -172,9 +167,8 @@ def like_of(given: Given) -> bytes | None:
         return None
     if (given.x.stride(), given.residual.stride()) != (row, row):
         return None
-    return (
-        found[:16] + found[24:64] + found[72:]
-    )  # the third word of x, and that of the residual, which has six words, too
+    # the rows of x are in the third word, those of the residual in the ninth: a matrix has six words
+    return found[:16] + found[24:64] + found[72:]
 
 
 def again(

@@ -21,6 +21,7 @@ from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Rows, Shape
 from pyshmem.ops.norms.problem import Problem
 from pyshmem.ops.norms.words import send_words
+from pyshmem.ops.plans import twin
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
 
@@ -58,8 +59,7 @@ class Step:
 
     def resized(self, problem: Problem) -> Any:
         """Return the step of a problem with other numbers of rows in the same room."""
-        made = object.__new__(type(self))
-        made.__dict__.update(self.__dict__)
+        made = twin(self)
         made.problem = problem
         made.cut()
         return made
