@@ -61,8 +61,10 @@ def rendezvous(tensor: torch.Tensor, group: dist.ProcessGroup | str | None = Non
     Order: local: the memory of peers is there since ``empty``.
     Errors: NotSymmetricError for another tensor; UnreachableError for members on other nodes.
     """
-    found = _blocks.get(tensor.untyped_storage().data_ptr())
-    if found is None or not shmem.is_symmetric(found[0]):
+    storage = tensor.untyped_storage()
+    found = _blocks.get(storage.data_ptr())
+    # what has been allocated later, at the address of a block that is free, has another storage
+    if found is None or not shmem.is_symmetric(found[0]) or found[0].untyped_storage()._cdata != storage._cdata:
         got = f"a tensor of shape {tuple(tensor.shape)} that is not of pyshmem.distributed.symm_mem.empty, or is free"
         refuse(NotSymmetricError, "rendezvous", "tensor", got, "one that is")
     if isinstance(group, str):

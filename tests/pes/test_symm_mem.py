@@ -163,3 +163,7 @@ def test_other_memory_channels_without_room_and_parts_beyond_a_buffer_are_refuse
     shmem.free(tensor)
     with refuses("rendezvous", "tensor: got a tensor of shape .4,.", shmem.NotSymmetricError):
         symm_mem.rendezvous(tensor)
+    later = shmem.zeros(4096, dtype=torch.uint8)
+    with refuses("rendezvous", "tensor: got a tensor of shape .4096,. that is not of", shmem.NotSymmetricError):
+        symm_mem.rendezvous(later)
+    shmem.free(later)
