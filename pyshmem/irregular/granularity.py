@@ -19,10 +19,8 @@ _LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
 WAVES = 8  # programs of a queue for each multiprocessor
 SEGMENTS = 4  # for each multiprocessor at least, unless they would be smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms
-_OF_WARPS = (
-    16,
-    32,
-)  # the same where a program of atoms is one warp: so many times the segments, of so many atoms at least
+# the same where a program of atoms is one warp: so many times the segments, of so many atoms at least
+_OF_WARPS = (16, 32)
 
 
 def blocking(
