@@ -49,9 +49,12 @@ def test_every_schedule_gives_the_product_at_odd_sizes(operator, split, schedule
 
 
 @pytest.mark.parametrize("operator", [name for name, able in ABLE.items() if "copy_engine" in able])
-def test_copies_of_several_chunks_give_the_product(operator, monkeypatch):
+@pytest.mark.parametrize("early", [False, True])
+def test_copies_of_several_chunks_give_the_product(operator, early, monkeypatch):
     """A GPU that makes one tile at a time cuts these rows, whose shares differ by one, into chunks of 128 and 256."""
     monkeypatch.setattr(copy_engine, "TILES", 1)
+    monkeypatch.setattr(copy_engine, "EARLY", early)
+    monkeypatch.setattr(copy_engine, "ASIDE", early)
     n = shmem.n_pes()
     rows = 6 * copy_engine.STEP + 1
     assert len(copy_engine.gathered_chunks(0, rows, 8, 2)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows, 2)) == 3
