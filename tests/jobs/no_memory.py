@@ -9,12 +9,13 @@ import threading
 from contextlib import suppress
 
 import numpy as np
+from fabrics import PROVIDER
 from far_peer import ADD_UINT64, PLACE, PUT, REPLY, REQUEST, Played, Service, address_of
 from pyshmem.runtime import _native, kernel_timeouts
 from pyshmem.runtime.far import PIECE, SLOT_HEAD, SLOTS
 from pyshmem.transport.far.fabric import ORDER
 from standin_gpu import Gpu
-from test_fabric_order import LIBRARY, PROVIDER
+from test_fabric_order import LIBRARY
 
 LAST = 3  # the status of a process that has made no such allocation
 MINE = 1 << 48  # the memory of this PE, as of a far one

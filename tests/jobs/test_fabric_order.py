@@ -8,11 +8,11 @@ import threading
 
 import numpy as np
 import pytest
+from fabrics import PROVIDER
 from far_peer import FLUSH, GET, GPU, PLACE, PUT, REPLY, SECONDS, Played
 from pyshmem.runtime import _native
 from pyshmem.transport.far.fabric import ORDER
 
-PROVIDER = "tcp;ofi_rxm"
 NBYTES = 64
 
 

@@ -6,9 +6,8 @@ CPU memory stands for a GPU's: the fabric registers it as such, and requests are
 import pytest
 import standin_gpu
 from jobs import mpiexec
-from test_fabric import FABRIC, MESSAGES, NODES
+from fabrics import CARRIERS
 
-CARRIERS = {"tcp": NODES | {"PYSHMEM_FAR": "tcp"}, "fabric": FABRIC, "messages": MESSAGES}
 PLACED = {"1+1": 2, "2+2": 4}  # PEs
 GROWING = """
 import sys

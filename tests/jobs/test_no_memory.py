@@ -11,8 +11,9 @@ import subprocess
 import sys
 
 import pytest
+from fabrics import PROVIDER
 from jobs import mpiexec
-from test_fabric_order import LIBRARY, PROVIDER
+from test_fabric_order import LIBRARY
 
 HERE = pathlib.Path(__file__).parent
 SECONDS = 60  # for one process; machines are slow and shared
