@@ -2,8 +2,8 @@
 
 Run: .venv/bin/python tests/mutants/run.py [-j N] [NAME ...]   all, or those whose names contain one of the words, N at a time
      .venv/bin/python tests/mutants/run.py --unchanged ...     the tests of the mutants on the code as it is: they must pass
-Prints one line for each mutant, and fails if one survives, does not apply or has tests that do not run. The code is changed
-in copies of the tree, each with an environment of its own; the output of the tests is in build/mutants.
+Prints one line for each mutant, and fails if one survives, does not apply, does not compile or has tests that do not run. The
+code is changed in copies of the tree, each with an environment of its own; the output of the tests is in build/mutants.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from threading import Event
 from typing import NoReturn
 
+from compiling import fault_of, first_error
 from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +32,7 @@ ENVIRONMENT = Path(sys.prefix)  # a folder of the tree
 LIBRARIES = ("runtime/_native.abi3.so", "capi/libpyshmem.so")  # of the package
 LOGS = ROOT / "build" / "mutants"
 SECONDS = 240  # of the tests of a mutant, after which they hang; generous, machines are slow and shared
-CAUGHT, SURVIVED = "caught", "SURVIVED"
+CAUGHT, SURVIVED, NO_PROGRAM = "caught", "SURVIVED", "DOES NOT COMPILE"
 FAULTS = {2: "interrupted", 3: "an internal error", 4: "a wrong command", 5: "no test of this name"}  # of pytest
 
 RUNNING: set[subprocess.Popen[bytes]] = set()
@@ -40,6 +41,10 @@ INTERRUPTED = Event()
 
 class Unfit(Exception):
     """A mutant that cannot be tried."""
+
+
+class NoProgram(Unfit):
+    """A mutant that does not compile: any test would notice it."""
 
 
 def copied(place: Path) -> Path:
@@ -72,7 +77,7 @@ def pattern_of(text: str) -> re.Pattern[str]:
 
 
 def place_of(mutant: Mutant, root: Path = ROOT) -> tuple[Path, str]:
-    """The one file that has the mutant's text, once, and the changed content. Errors: Unfit."""
+    """The one file that has the mutant's text, once, and the changed content. Errors: Unfit, NoProgram."""
     pattern, found = pattern_of(mutant.old), []
     for path in sorted(root.glob(mutant.files)):
         text = path.read_text()
@@ -81,11 +86,8 @@ def place_of(mutant: Mutant, root: Path = ROOT) -> tuple[Path, str]:
     if len(found) != 1:
         raise Unfit(f"does not apply: its text is {len(found)} times in {mutant.files}")
     path, text = found[0]
-    if path.suffix == ".py":
-        try:
-            compile(text, path, "exec")
-        except SyntaxError as fault:
-            raise Unfit(f"does not compile: {fault}") from None
+    if fault := fault_of(path, text):
+        raise NoProgram(fault)
     return path, text
 
 
@@ -102,7 +104,7 @@ def changed(mutant: Mutant, root: Path) -> Iterator[None]:
             build = [root / ENVIRONMENT.name / "bin" / "python", "setup.py", "build_ext", "--inplace"]
             built = subprocess.run(build, cwd=root, capture_output=True, text=True)
             if built.returncode:
-                raise Unfit(f"does not compile: {built.stderr[-500:]}")
+                raise NoProgram(first_error(built.stderr))
         yield
     finally:
         for each, (content, stat) in files.items():
@@ -168,6 +170,8 @@ def tried(mutant: Mutant, unchanged: bool, root: Path) -> tuple[str, bool]:
         with changed(mutant, root):
             outcome = outcome_of(mutant.name, mutant.tests, root)
         return outcome, outcome != SURVIVED
+    except NoProgram as fault:
+        return f"{NO_PROGRAM}: {fault}", False
     except Unfit as fault:
         return f"ERROR: {fault}", False
 
