@@ -3,7 +3,8 @@
 Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.ops [--only TEXT ...] [--json FILE]
 All but torch's fused operators is timed in CUDA graphs of eight calls. The
 bound is the slower of the library's product alone and of the copy engine with as many bytes as the operator sends, in this
-run. Results are compared with sums in float64.
+run. "GEMM beside copies" is both at once, neither of which waits for the other: what copies take from a product at the GPU's
+power limit is in it, so that no schedule of copies can be faster. Results are compared with sums in float64.
 """
 
 from __future__ import annotations

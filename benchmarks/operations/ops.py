@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ import pyshmem as shmem
 from benchmarks.accelerator import Accelerator
 from benchmarks.in_job import EVENTS, GRAPH, ISSUE, Case
 from benchmarks.operations import torch_products
+from benchmarks.operations.bulk_copies import Copies
 from benchmarks.operations.together import Together
 from pyshmem import ops
 from pyshmem.ops.gemm.graphs import ENQUEUED, Replayed
@@ -22,6 +24,8 @@ from pyshmem.runtime.gpu.launch import graph_launcher
 
 LAUNCH = "launch alone"
 OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM, then NCCL", "async TP"
+BESIDE = "GEMM beside copies"  # which do not wait for each other: no schedule of copies can be faster
+NOTHING = "no PE sends anything"
 STREAMED = "fused, streamed_1"
 DTYPE = torch.bfloat16
 CALLS = 8  # in a graph
@@ -73,7 +77,7 @@ class Operations(Together):
     """All PEs act. Matrices hold random numbers, of a generator that each PE can seed for any other."""
 
     peers = (OURS, "fused", STREAMED, "copy_engine", "workgroup_specialized", "producer_consumer", "bulk_synchronous",
-             GEMM, ENGINE, NCCL, ASYNC, LAUNCH)  # fmt: skip
+             GEMM, ENGINE, BESIDE, NCCL, ASYNC, LAUNCH)  # fmt: skip
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:
         super().__init__(accelerator, alone)
@@ -98,8 +102,11 @@ class Operations(Together):
         ways: Ways = {OURS: self._planned(problem, out, {})}
         for name, options in _options(problem.operator).items():
             ways[name] = self._able(problem, out, options)
+        copies = self._copies(problem)
         ways[GEMM] = self._alone(problem)
-        ways[ENGINE] = self._engine(problem)
+        ways[ENGINE] = self._engine(copies)
+        if "copy_engine" in ABLE[problem.operator] and problem.split == "rows":
+            ways[BESIDE] = self._alone(problem, copies) if copies else NOTHING
         if self.rivals is None:
             return ways | {NCCL: self.reason, ASYNC: self.reason}
         for name, way, how in (
@@ -156,8 +163,8 @@ class Operations(Together):
         ahead = AHEAD if how == GRAPH else 0.0
         return Case(statement, step, lambda: self._wrong(problem, step, result), how, calls, lead=LEAD, ahead=ahead)
 
-    def _alone(self, problem: Problem) -> Case:
-        """The library's product of what this PE multiplies, whoever has it."""
+    def _alone(self, problem: Problem, copies: Copies | None = None) -> Case:
+        """The library's product of what this PE multiplies, whoever has it. copies: what is sent meanwhile."""
         a, b = problem.a, problem.b
         if problem.operator == "all_gather_gemm":
             a = torch.cat([each for each, _ in problem.every])
@@ -165,47 +172,47 @@ class Operations(Together):
 
         def check() -> str:
             out.fill_(float("nan"))
-            step()
             factor = math.prod(each.item() for each in problem.scales)
-            return self._far(out, a.double() @ b.double() * factor)
+            wrong = self._sent_wrong(copies, step)
+            return wrong + self._far(out, a.double() @ b.double() * factor)
 
         def step() -> None:
-            problem.multiply(a, b, out)
+            with copies.beside() if copies else nullcontext():
+                problem.multiply(a, b, out)
 
-        statement = "torch._scaled_mm" if problem.scales else "torch.matmul"
+        statement = ("torch._scaled_mm" if problem.scales else "torch.matmul") + (", put beside it" if copies else "")
         return Case(statement, step, check, GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
 
-    def _engine(self, problem: Problem) -> Case | str:
+    def _engine(self, copies: Copies | None) -> Case | str:
         """Send as many bytes as the operator does where it sends most, to all peers at once, on a stream for each."""
-        sent = max(self.comm.allgather(self._plan(problem).bytes_sent))
-        if not sent:
-            return "no PE sends anything"
-        count = sent // (self.n - 1)
-        source = self._symmetric(torch.full((count,), self.me + 1, dtype=torch.uint8, device=self.accelerator.device))
-        target = self._symmetric(torch.zeros((self.n - 1, count), dtype=torch.uint8, device=self.accelerator.device))
-        peers = [(i, (self.me + i + 1) % self.n) for i in range(self.n - 1)]
-
-        def check() -> str:
-            target.zero_()
-            self._meet()
-            step()
-            self._meet()
-            wrong = [
-                (self.me - i - 1) % self.n for i, _ in peers if (target[i] != (self.me - i - 1) % self.n + 1).any()
-            ]
-            return f"PE {self.me} lacks bytes of the PEs {wrong}; " if wrong else ""
+        if copies is None:
+            return NOTHING
 
         def step() -> None:
-            for (i, pe), stream in zip(peers, self.streams, strict=True):
-                if stream is None:
-                    shmem.put(target[i], source, pe)
-                    continue
-                stream.wait_stream(torch.cuda.current_stream())
-                with torch.cuda.stream(stream):
-                    shmem.put(target[i], source, pe)
-                torch.cuda.current_stream().wait_stream(stream)
+            with copies.beside():
+                pass
 
-        return Case("put", step, check, GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
+        return Case("put", step, lambda: self._sent_wrong(copies, step), GRAPH, CALLS, lead=LEAD, ahead=AHEAD)
+
+    def _copies(self, problem: Problem) -> Copies | None:
+        """As many bytes as the operator sends where it sends most; None if no PE sends anything."""
+        count = max(self.comm.allgather(self._plan(problem).bytes_sent)) // max(self.n - 1, 1)
+        if not count:
+            return None
+        on = {"dtype": torch.uint8, "device": self.accelerator.device}
+        source = self._symmetric(torch.full((count,), Copies.value(self.me), **on))
+        return Copies(source, self._symmetric(torch.zeros((self.n - 1, count), **on)), self.streams)
+
+    def _sent_wrong(self, copies: Copies | None, step: Step) -> str:
+        """Do a step, and return which bytes it did not bring."""
+        if copies is None:
+            step()
+            return ""
+        copies.forget()
+        self._meet()
+        step()
+        self._meet()
+        return copies.missing()
 
     # -- what they share
 

@@ -222,7 +222,7 @@ OF_GPUS = {
     "gpu_pt2pt": ("host 8 B", "p by the host", "put in a kernel 8 B", "get in a kernel 8 B", "load of tiles in a kernel 4 KiB",
                   "fetch_add", "empty"),
     "gpu_collectives": ("eager 16 B", "barrier_all", "barrier_on_stream", "graph 64 B"),
-    "ops": ("gemm_all_reduce S0", "gemm_all_gather by columns, a call"),
+    "ops": ("gemm_all_reduce S0", "gemm_all_gather by columns, a call", "gemm_reduce_scatter T0"),
 }  # fmt: skip
 
 
@@ -241,3 +241,6 @@ def test_gpu_suite_tries_its_harness_without_a_gpu(name, only, tmp_path):
     found = json.loads(path.read_text())
     assert found["no_figures"]
     assert found["rows"] and all(row["figures"]["pyshmem"]["samples"] for row in found["rows"])
+    if name == "ops":  # GEMM beside copies: only where a schedule of copies could reach it
+        beside = {row["row"]: row["figures"].get("GEMM beside copies", {}) for row in found["rows"]}
+        assert [row for row, figure in beside.items() if figure.get("samples")] == ["gemm_reduce_scatter T0"]
