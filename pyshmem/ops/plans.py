@@ -13,7 +13,8 @@ import torch
 import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.machine import device
+from pyshmem.ops.workspace import Workspace, room_for
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.arguments import is_number, require_init
 from pyshmem.runtime.errors import ArgumentError, DtypeError, HeapExhaustedError, ShmemError, refuse
@@ -43,20 +44,48 @@ class InTurn:
     """The two results of a plan that calls take in turn: one lives until the next call but one."""
 
     def __init__(self, make: Callable[[int], Any], room: Any = None) -> None:
-        """make: returns the result of a parity, at the first call.  room: where they are, with other plans' results."""
-        self._make, self._made, self.parity = make, list[Any](), 0
+        """make: returns the result of a parity.  room: where they are already, with other plans' results; None: nowhere."""
+        self._make, self._made, self.parity = make, dict[int, Any](), 0
         self._counts = room or self
 
     def take(self) -> Any:
         """Return the result of this call."""
-        if not self._made:
-            self._made = [self._make(parity) for parity in range(2)]
-        self._counts.parity ^= 1
-        return self._made[self._counts.parity]
+        counts = self._counts
+        counts.parity ^= 1
+        found = self._made.get(counts.parity)
+        if found is None:  # without a room both are made, before a graph is captured
+            for parity in range(2) if counts is self else (counts.parity,):
+                self._made[parity] = self._make(parity)
+            found = self._made[counts.parity]
+        return found
 
     def clear(self) -> None:
         """Let go of both, as at first."""
-        self._made = []
+        self._made = {}
+
+
+class InTurnBySize:
+    """Private arrays of two parities, of which plans for other numbers of rows have parts: the largest one made them.
+
+    parity: of the next call that takes a result.
+    """
+
+    def __init__(self) -> None:
+        self.parity = 0
+        self._made: dict[tuple[str, torch.dtype], list[torch.Tensor]] = {}
+
+    def of(self, name: str, parity: int, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return the array of this name and parity. Those of both parities are made at once, before a graph is captured.
+
+        Only the first plan makes them as small as it needs them: lengths that change grow.
+        """
+        count = math.prod(shape)
+        made = self._made.get((name, dtype))
+        if made is None or len(made[0]) < count:
+            most = room_for(count) if made else count
+            made = [torch.empty(most, dtype=dtype, device=device()) for _ in range(2)]
+            self._made[name, dtype] = made
+        return made[parity][:count].view(shape)
 
 
 def _close(plan: Plan) -> None:

@@ -26,12 +26,31 @@ def _stream() -> Any:
     return taken
 
 
+class _Within:
+    """A context in which ``stream`` is the current one instead of ``before``, which is of the same device.
+
+    torch.cuda.stream asks for the current stream and compares devices, which takes longer than all else in a short call.
+    """
+
+    __slots__ = ("_before", "_stream")
+
+    def __init__(self, stream: Any, before: Any) -> None:
+        self._stream, self._before = stream, before
+
+    def __enter__(self) -> None:
+        torch.cuda.set_stream(self._stream)
+
+    def __exit__(self, *raised: object) -> None:
+        torch.cuda.set_stream(self._before)
+
+
 class Side:
     """A stream beside the current one. Others may have the same stream: all PEs enqueue on their sides in the same order."""
 
     def __init__(self) -> None:
         self._used = False
         self._stream: Any = _stream()
+        self._present: Any = None  # an event, which is recorded anew for each wait
 
     def after(self, *others: Any) -> AbstractContextManager[Any]:
         """Return a context in which work is enqueued on the side stream, after the present work of the current stream.
@@ -41,9 +60,10 @@ class Side:
         if self._stream is None:
             return nullcontext()
         self._used = True
-        for stream in {torch.cuda.current_stream(), *others}:
-            self._stream.wait_stream(stream)
-        return torch.cuda.stream(self._stream)
+        current = torch.cuda.current_stream()
+        for stream in {current, *others} if others else (current,):
+            self._let_wait(self._stream, stream)
+        return _Within(self._stream, current)
 
     def keep(self, array: torch.Tensor) -> None:
         """Let the side stream's present work use the array's memory, though its owner frees it before that is done."""
@@ -57,8 +77,15 @@ class Side:
     def join(self) -> None:
         """Let the current stream wait for the work since the last join."""
         if self._used:  # a graph that is being captured refuses streams that have no part in it
-            torch.cuda.current_stream().wait_stream(self._stream)
+            self._let_wait(torch.cuda.current_stream(), self._stream)
             self._used = False
+
+    def _let_wait(self, stream: Any, other: Any) -> None:
+        """Let a stream wait for the present work of another one."""
+        if self._present is None:
+            self._present = torch.cuda.Event()
+        self._present.record(other)
+        stream.wait_event(self._present)
 
 
 def await_mark(mark: Any) -> None:

@@ -32,6 +32,13 @@ class Stream:
         return list(self.after)
 
 
+class Event(list):
+    """Operations that a stream waits for."""
+
+    def record(self, stream):
+        self[:] = stream.after
+
+
 class Graph:
     """The operations of a schedule, each with those that it waits for, from the streams on which it enqueues them."""
 
@@ -40,7 +47,8 @@ class Graph:
         self.stream = Stream(self)
         monkeypatch.setattr(torch.cuda, "Stream", lambda **options: Stream(self))
         monkeypatch.setattr(torch.cuda, "current_stream", lambda: self.stream)
-        monkeypatch.setattr(torch.cuda, "stream", self.on)
+        monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream))
+        monkeypatch.setattr(torch.cuda, "Event", Event)
         heap = SimpleNamespace(streams=True, driver=SimpleNamespace(vendor=vendor, version=70200000))
         for module in (streams, graphs):
             monkeypatch.setattr(module, "default", lambda: heap)

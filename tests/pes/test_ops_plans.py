@@ -277,6 +277,24 @@ def test_results_that_are_reused_live_until_the_next_call_but_one_though_lengths
         before = found
 
 
+@pytest.mark.parametrize("operator", ["gemm_reduce_scatter", "all_gather_gemm", "all_reduce_rms_norm", "attention"])
+def test_results_that_are_reused_have_the_same_two_places_for_all_lengths(operator, npes):
+    """A new length takes no memory of torch's for them, whether peers write them or not."""
+    b, weight = torch.ones(6, 4, device=here()), torch.ones(6, device=here())
+
+    def call(rows):
+        a = torch.ones(rows * npes, 6, device=here())
+        if operator == "attention":
+            q = a.view(1, rows * npes, 1, 6)
+            return ops.attention(q, q, q, reuse=True)
+        if operator == "all_reduce_rms_norm":
+            return ops.all_reduce_rms_norm(a, a, weight, reuse=True)[1]
+        return getattr(ops, operator)(a, b, reuse=True)
+
+    places = [call(rows).data_ptr() for rows in (16, 16, 15, 9, 14, 13)]
+    assert places[:2] * 3 == places and places[0] != places[1]
+
+
 def test_a_full_heap_makes_room_by_the_plans_used_longest_ago(monkeypatch):
     """No plan is in use by more than the call that needs it."""
     made, align = [], shmem.align

@@ -23,7 +23,7 @@ from pyshmem.ops.attention.prefill_slots import NAME, Problem
 from pyshmem.ops.attention.segments import ORDERS, Order, tokens_at
 from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own, shared
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, described, require_array, require_own, shared
 from pyshmem.ops.rows import OnTeam
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
@@ -139,11 +139,15 @@ class Plan:
         """shape: of the result.  kin: a plan for sequences of another length."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
-        self._results = InTurn(lambda parity: self._new())
+        self._private = kin._private if kin else InTurnBySize()
+        self._results = InTurn(partial(self._result, shape), self._private)
         alike = kin._step.resized(problem) if kin and kin.schedule == schedule else None
         self._step = alike or SCHEDULES[schedule](problem)
         self.space = self._step.space
         self.title = f"{NAME} by {schedule}"  # in timelines
+
+    def _result(self, shape: torch.Size, parity: int) -> torch.Tensor:
+        return self._private.of("out", parity, shape, self.problem.dtype)
 
     def rereads(self, *given: Any) -> int:
         """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""

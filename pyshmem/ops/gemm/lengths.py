@@ -9,6 +9,7 @@ import torch
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import Problem, with_rows
 from pyshmem.ops.gemm.selection import OURS, choose, steps_of, steps_that_serve, streams
+from pyshmem.ops.plans import InTurnBySize
 from pyshmem.ops.workspace import Workspace, room_for
 
 
@@ -53,11 +54,13 @@ class Lengths:
     """What such plans share. All PEs have the same plans, so that none asks another one about the next.
 
     accepted: the layouts of a and b, of operands that have been checked, by what describes these but for the rows of a.
+    private: results that calls return in turn and no peer writes.
     """
 
     def __init__(self, problem: Problem) -> None:
         """problem: of any of the plans, as it was asked for. Whether operands are aligned has been agreed on."""
         self.accepted: dict[bytes, Any] = {}
+        self.private = InTurnBySize()
         self._problem = problem
         self._choices: list[Choice] = []
         self._most: dict[tuple[str, str], Most] = {}  # by schedule and order

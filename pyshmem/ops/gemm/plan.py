@@ -70,7 +70,7 @@ class Plan:
         self.steps(a, b, layouts)
         self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=a.device)
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
-        self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else None)
+        self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else lengths.private)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
     @property
@@ -188,7 +188,10 @@ class Plan:
 
     def _result(self, parity: int) -> torch.Tensor:
         """Return the array that calls of this parity reuse."""
-        return self.space[RESULTS[parity]] if self.problem.symmetric else self._new()
+        problem = self.problem
+        if problem.symmetric:
+            return self.space[RESULTS[parity]]
+        return self.lengths.private.of("result", parity, problem.result, problem.dtype)
 
     def close(self) -> None:
         """Free the plan's memory. Collective over the team; over all PEs if the team has all of them."""

@@ -12,7 +12,7 @@ import torch
 from pyshmem.host.teams import Team
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, shared, symmetric
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, described, require_array, shared, symmetric
 from pyshmem.ops.workspace import Wanted, room_for
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -100,7 +100,8 @@ class Plan:
         self.space = self._step.space.lent({})
         self._step.space.close()  # its plans keep the memory
         self._scaled, self._written = problem.kind == KIND, "out 0" in self.space
-        self._results = InTurn(self._own, self.space.room if self._written else None)
+        self._private = kin._private if kin else InTurnBySize()  # results that no peer writes
+        self._results = InTurn(self._own, self.space.room if self._written else self._private)
         self._kinds = problem.results
         self.title = f"{problem.routine} by {schedule}"  # in timelines
         row = problem.hidden * problem.dtype.itemsize
@@ -134,9 +135,12 @@ class Plan:
         """Return the arrays that calls of this parity reuse, symmetric ones where peers write them. None: new ones."""
         found = []
         for name, (shape, kind) in self._kinds.items():
-            symmetric = None if parity is None else self.space.get(f"{name} {parity}")
-            new = symmetric is None
-            found.append(torch.empty(shape, dtype=kind, device=self._none.device) if new else symmetric[: shape[0]])
+            if parity is None:
+                found.append(torch.empty(shape, dtype=kind, device=self._none.device))
+            elif (symmetric := self.space.get(f"{name} {parity}")) is not None:
+                found.append(symmetric[: shape[0]])
+            else:
+                found.append(self._private.of(name, parity, shape, kind))
         out, sums, scales = found if self._scaled else (*found, self._none)
         return out, sums, scales
 
