@@ -144,7 +144,7 @@ def made(kind, graph, n_pes, monkeypatch):
         "multiply_each": lambda *arguments, **options: itertools.repeat(graph.does("multiply")),
         "beginner": lambda *arguments: graph.does("beginner"),
         **{
-            name: lambda *arguments, name=name: SimpleNamespace(of=lambda *arguments: graph.does(name))
+            name: lambda *arguments, name=name, **options: SimpleNamespace(of=lambda *arguments: graph.does(name))
             for name in ("sender", "Sum")
         },
         "Chunks": type("", (Chunks,), {"__init__": lambda self, *arguments: Chunks.__init__(self, graph)}),
