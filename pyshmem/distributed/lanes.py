@@ -89,8 +89,7 @@ class Arena:
         scratch.zero_()
         torch.cuda.synchronize()
         lent["cuda", team.area_index, job.generation] = scratch.data_ptr(), scratch.numel()
-        for each in (known, _staged):  # what is known of an earlier team with this area
-            each.clear()
+        _forget()
         comm.allgather(None)  # nobody uses scratch memory that is not clear yet
         return Lane(team, memory)
 
@@ -100,6 +99,13 @@ class Arena:
             start = lane.memory.data_ptr() - self.memory.data_ptr()
             self._taken = [each for each in self._taken if each[0] != start]
             del lent["cuda", lane.team.area_index, job.generation]
+            _forget()
+
+
+def _forget() -> None:
+    """Forget what is planned for teams with an area whose scratch memory changes."""
+    known.clear()
+    _staged.clear()
 
 
 def _gap(taken: list[tuple[int, int]], size: int) -> int | None:
