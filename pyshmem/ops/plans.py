@@ -234,22 +234,14 @@ def is_live(plan: Plan) -> bool:
 
 
 def call(
-    routine: str, team: Team | None, private: Any, options: tuple[Any, ...], make: Callable[[Team], tuple[Any, Any]],
-    asked: Callable[[], tuple[Any, ...]] | None = None,
-    alike: Callable[[tuple[Any, ...]], tuple[Any, ...]] | None = None, again: Callable[[Any], Any] | None = None,
-) -> Any:  # fmt: skip
-    """Do what find does, but only look up a call like one that has passed the checks.
+    routine: str, team: Team | None, private: Any, options: tuple[Any, ...], first: Callable[..., Any], *given: Any
+) -> Any:
+    """Return what ``first(*given)`` finds, a plan, but only look up a call like one that has passed the checks.
 
-    private: what describes this PE's arrays.  options: all else that is given.  asked: returns what find is asked for,
-        where it is more than the options.  alike: returns find's alike for that.  again: as in find.
+    private: what describes this PE's arrays.  options: all else that is given.
     """
     like = routine, private, id(TEAM_WORLD if team is None else team), *options
-    known = recall(like)
-    if known is None:
-        wanted = asked() if asked else options
-        found = find(routine, team, wanted, make, alike=alike(wanted) if alike else (), again=again)
-        known = remember(like, found)
-    return known[0]
+    return (recall(like) or remember(like, first(*given)))[0]
 
 
 def find(

@@ -122,7 +122,8 @@ def _space(
         text = f"{rows[0]} rows of {columns} in {a.dtype}"
         return text, partial(Plan, routine, group, wanted(columns))
 
-    plan: Plan = plans.call(routine, team, plans.described(a), (*rows, *a.shape[1:], a.dtype), make)
+    options = *rows, *a.shape[1:], a.dtype
+    plan: Plan = plans.call(routine, team, plans.described(a), options, plans.find, routine, team, options, make)
     return plan.space
 
 

@@ -94,7 +94,8 @@ def gradients(
         problem = problem_of(q, k, options, team)
         return "\n".join(f"q: {each}" for each in problem[1:]), partial(Plan, problem)
 
-    found = plans.call(NAME, team, described(*given), tuple(options), make, lambda: (*shared(q, k), *options))
+    asked = *shared(q, k), *options
+    found = plans.call(NAME, team, described(*given), tuple(options), plans.find, NAME, team, asked, make)
     return found(*given)  # type: ignore[no-any-return]
 
 

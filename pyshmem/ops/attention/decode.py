@@ -55,8 +55,7 @@ def flash_decode(
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
     kinds = described(*given)
-    make = partial(_prepare, given, scale, schedule)
-    plan = plans.call(NAME, team, kinds, (scale, schedule), make, lambda: (*shared(q), _kv_heads(k), scale, schedule))
+    plan = plans.call(NAME, team, kinds, (scale, schedule), _find, team, given, scale, schedule)
     return plan(kinds, given, reuse)  # type: ignore[no-any-return]
 
 
@@ -103,7 +102,7 @@ class Plan:
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self.space = Workspace(NAME, problem.team, SCHEDULES[schedule].wanted(problem))
         self._epochs = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
-        self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
+        self._new = partial(torch.empty, *shape, dtype=problem.dtype, device=device())
         self._results = InTurn(lambda parity: self._new())
         self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
         self.title = f"{NAME} by {schedule}"  # in timelines
@@ -137,6 +136,13 @@ class Plan:
         if len(self._steps) == MOST_ROOMS:
             del self._steps[next(iter(self._steps))]
         self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._epochs, arrays), whole
+
+
+def _find(team: Team | None, given: tuple[Any, ...], scale: Any, schedule: Any) -> Any:
+    """Return the plan of a call."""
+    q, k = given[:2]
+    asked = *shared(q), _kv_heads(k), scale, schedule
+    return plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))
 
 
 def _kv_heads(k: Any) -> int:

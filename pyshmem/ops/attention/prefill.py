@@ -91,18 +91,23 @@ def _plan(
 ) -> Any:
     """Return the plan of a call. given: q, k, v and out."""
     options = causal, scale, schedule, order, size
-    make = partial(_prepare, given, *options)
-    n = (TEAM_WORLD if team is None else team).size
+    return plans.call(NAME, team, described(*given), options, _find, team, given, options)
 
-    def alike(asked: tuple[Any, ...]) -> tuple[Any, ...]:
-        q = given[0]
-        if not isinstance(q, torch.Tensor) or q.dim() != 4 or not (size is None or type(size) is int):
-            return ()
-        whole = q.shape[1] * n if size is None else size
-        k = [(each.shape[2], each.dtype) for each in given[1:2] if isinstance(each, torch.Tensor) and each.dim() == 4]
-        return max(whole - 1, 0).bit_length(), q.shape[0], q.shape[2:], q.dtype, *k, *options[:-1], size is None
 
-    return plans.call(NAME, team, described(*given), options, make, lambda: (*shared(*given[:2]), *options), alike)
+def _find(team: Team | None, given: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+    """Do what _plan does. options: causal, scale, schedule, order and size."""
+    n, asked = (TEAM_WORLD if team is None else team).size, (*shared(*given[:2]), *options)
+    return plans.find(NAME, team, asked, partial(_prepare, given, *options), alike=_alike(given, options, n))
+
+
+def _alike(given: tuple[Any, ...], options: tuple[Any, ...], n: int) -> tuple[Any, ...]:
+    """Return what plans have in common that share memory; () for none. n: the PEs of the team."""
+    q, size = given[0], options[-1]
+    if not isinstance(q, torch.Tensor) or q.dim() != 4 or not (size is None or type(size) is int):
+        return ()
+    whole = q.shape[1] * n if size is None else size
+    k = [(each.shape[2], each.dtype) for each in given[1:2] if isinstance(each, torch.Tensor) and each.dim() == 4]
+    return max(whole - 1, 0).bit_length(), q.shape[0], q.shape[2:], q.dtype, *k, *options[:-1], size is None
 
 
 def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:
@@ -138,7 +143,7 @@ class Plan:
     def __init__(self, problem: Problem, schedule: str, shape: torch.Size, kin: Plan | None = None) -> None:
         """shape: of the result.  kin: a plan for sequences of another length."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        self._new = partial(torch.empty, shape, dtype=problem.dtype, device=device())
+        self._new = partial(torch.empty, *shape, dtype=problem.dtype, device=device())
         self._private = kin._private if kin else InTurnBySize()
         self._results = InTurn(partial(self._result, shape), self._private)
         alike = kin._step.resized(problem) if kin and kin.schedule == schedule else None

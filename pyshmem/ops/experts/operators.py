@@ -116,9 +116,14 @@ def plan_of(
     x, indices, weights = given
     rows = tuple(x) if isinstance(x, Scaled) else (x,)
     require_no_transform(NAME, x=rows[0], weights=weights)
-    options = experts, capacity, tokens, overflow, schedule
-    make, described_as = partial(_prepare, given, *options), described(*rows, indices, weights)
-    return plans.call(NAME, team, described_as, options, make, lambda: (*_shared(rows, indices, tokens), *options))  # type: ignore[no-any-return]
+    options, private = (experts, capacity, tokens, overflow, schedule), described(*rows, indices, weights)
+    return plans.call(NAME, team, private, options, _find, team, given, rows, options)  # type: ignore[no-any-return]
+
+
+def _find(team: Team | None, given: tuple[Any, ...], rows: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
+    """Return the plan of a call. options: experts, capacity, tokens, overflow and schedule."""
+    asked = *_shared(rows, given[1], options[2]), *options
+    return plans.find(NAME, team, asked, partial(_prepare, given, *options))
 
 
 def reference(
@@ -181,7 +186,7 @@ class Plan:
         self._step = SCHEDULES[self.schedule](problem, faults.words())
         self.space, n = self._step.space, team.size
         self._arrays = [  # those of a dispatch: rows, scales if there are some, counts, offsets, and the routing's
-            partial(torch.empty, shape, dtype=dtype, device=device())
+            partial(torch.empty, *shape, dtype=dtype, device=device())
             for shape, dtype in (
                 ((capacity, problem.hidden), problem.kind),
                 *([((capacity, *problem.scales), torch.float32)] if problem.scales is not None else []),
@@ -189,6 +194,7 @@ class Plan:
                 ((n * room, problem.top), torch.int32), ((n * room, problem.top), problem.wide), ((room, n), torch.int32),
             )
         ]  # fmt: skip
+        self._accepted = set[Any]()  # what describes the operands of combinations that have been checked
         self._dispatched = InTurn(lambda parity: self.results())
         self._combined = InTurn(lambda parity: new(problem.dtype, problem.room, problem.hidden))
 
@@ -248,9 +254,12 @@ class Plan:
         if self.generation != job.generation or not self.team or self.space.closed:
             ended = "one of a team or an init that has ended, or of a plan that ops.clear has closed"
             refuse(ArgumentError, BACK, "handle", ended, "one of a live team and plan")
-        for name, array, shape in (("rows", rows, problem.capacity), ("out", out, tokens)):
-            if array is not None or name == "rows":
-                require_array(BACK, name, array, (shape, problem.hidden), (problem.dtype,))
+        like = described(rows, out), out is None or tokens
+        if like not in self._accepted:
+            for name, array, shape in (("rows", rows, problem.capacity), ("out", out, tokens)):
+                if array is not None or name == "rows":
+                    require_array(BACK, name, array, (shape, problem.hidden), (problem.dtype,))
+            self._accepted.add(like)
         if out is None:
             out = self._combined.take()[:tokens] if reuse else new(problem.dtype, tokens, problem.hidden)
         else:
@@ -342,4 +351,4 @@ def _most(team: Team, tokens: int) -> int:
 
 
 def new(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype, device=device())
+    return torch.empty(*shape, dtype=dtype, device=device())

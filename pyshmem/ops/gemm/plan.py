@@ -68,7 +68,7 @@ class Plan:
         self._memory: Workspace | None = None
         self._most = lengths.most(problem)
         self.steps(a, b, layouts)
-        self._new = partial(torch.empty, problem.result, dtype=problem.dtype, device=a.device)
+        self._new = partial(torch.empty, *problem.result, dtype=problem.dtype, device=a.device)
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
         self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else lengths.private)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales

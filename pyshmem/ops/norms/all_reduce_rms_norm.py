@@ -61,9 +61,7 @@ def all_reduce_rms_norm(
         return recorded_call(NAME, WAY, plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
     given = norm.given_of(x, residual, weight, out, residual_out)
     options = eps, schedule, out_dtype
-    asked, make = partial(norm.asked_of, given, *options, READING), partial(_prepare, given, *options)
-    alike, again = partial(norm.alike_of, given), partial(_again, given, schedule)
-    plan = plans.call(NAME, team, plans.described(*given), options, make, asked, alike, again)
+    plan = plans.call(NAME, team, plans.described(*given), options, _find, team, given, options)
     return plan(given, reuse)  # type: ignore[no-any-return]
 
 
@@ -73,6 +71,13 @@ def reference(
     """Return both results in float64. parts: x of all PEs of the team."""
     h = torch.stack([x.double() for x in parts]).sum(0) + residual.double()
     return h * torch.rsqrt(h.square().mean(1, keepdim=True) + eps) * weight.double(), h
+
+
+def _find(team: Team | None, given: norm.Given, options: tuple[Any, ...]) -> Any:
+    """Return the plan of a call. options: eps, schedule and out_dtype."""
+    asked = norm.asked_of(given, *options, READING)
+    make, again = partial(_prepare, given, *options), partial(_again, given, options[1])
+    return plans.find(NAME, team, asked, make, alike=norm.alike_of(given, asked), again=again)
 
 
 def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
@@ -92,7 +97,7 @@ def _again(given: norm.Given, schedule: Any, kin: norm.Plan) -> Any:
     """Return what makes the plan for another number of rows: what plans.find wants to know."""
 
     def choose(kin: norm.Plan) -> str:
-        return _chosen(schedule, kin.team, given, kin.problem.kind == KIND)
+        return _chosen(schedule, kin.team, given, kin.problem.kind == KIND) if schedule == "auto" else kin.schedule
 
     return norm.again(given, choose, SCHEDULES, _shapes, kin)
 

@@ -103,6 +103,7 @@ class Plan:
         self._private = kin._private if kin else InTurnBySize()  # results that no peer writes
         self._results = InTurn(self._own, self.space.room if self._written else self._private)
         self._kinds = problem.results
+        self._new: list[Callable[[], torch.Tensor]] = []  # what makes results of the caller's, once there is such a call
         self.title = f"{problem.routine} by {schedule}"  # in timelines
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
@@ -118,7 +119,7 @@ class Plan:
             out, sums, scales = self._results.take()
             sums = torch.empty_like(sums) if copied else sums
         else:
-            out, sums, scales = self._own(None)
+            out, sums, scales = self._fresh()
         if self._sizes[0]:
             codes = out.view(torch.uint8) if scaled else out  # numbers of 8 bits as kernels store them
             self._step(x, residual, weight, codes, sums, scales if scaled else self._none)
@@ -131,18 +132,22 @@ class Plan:
         copied = given.out is None and self._written and not reuse
         return self._step.bytes_reread + copied * (self._sizes[2] + 4 * self.problem.made * self._scaled)  # type: ignore[no-any-return]
 
-    def _own(self, parity: int | None) -> tuple[torch.Tensor, ...]:
-        """Return the arrays that calls of this parity reuse, symmetric ones where peers write them. None: new ones."""
+    def _fresh(self) -> tuple[torch.Tensor, ...]:
+        """Return new arrays for the results."""
+        if not self._new:
+            kinds, where = self._kinds.values(), self._none.device
+            self._new = [partial(torch.empty, *shape, dtype=kind, device=where) for shape, kind in kinds]
+        found = [make() for make in self._new]
+        return tuple(found) if self._scaled else (*found, self._none)
+
+    def _own(self, parity: int) -> tuple[torch.Tensor, ...]:
+        """Return the arrays that calls of this parity reuse, symmetric ones where peers write them."""
         found = []
         for name, (shape, kind) in self._kinds.items():
-            if parity is None:
-                found.append(torch.empty(shape, dtype=kind, device=self._none.device))
-            elif (symmetric := self.space.get(f"{name} {parity}")) is not None:
-                found.append(symmetric[: shape[0]])
-            else:
-                found.append(self._private.of(name, parity, shape, kind))
-        out, sums, scales = found if self._scaled else (*found, self._none)
-        return out, sums, scales
+            symmetric = self.space.get(f"{name} {parity}")
+            new = symmetric is None
+            found.append(self._private.of(name, parity, shape, kind) if new else symmetric[: shape[0]])
+        return tuple(found) if self._scaled else (*found, self._none)
 
 
 def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) -> Given:

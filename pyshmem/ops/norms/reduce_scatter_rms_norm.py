@@ -75,9 +75,7 @@ def _operator(name: str, **text: str) -> _Norm:
         private, options = plans.described(*given), (eps, schedule, out_dtype)
         if name == GATHER and given.out is not None:  # peers write it
             private = private, *map(shmem.is_symmetric, given[3:])
-        asked, make = partial(_asked, name, given, *options), partial(_prepare, name, given, *options)
-        again = partial(_again, name, given, schedule)
-        plan = plans.call(name, team, private, options, make, asked, partial(norm.alike_of, given), again)
+        plan = plans.call(name, team, private, options, _find, name, team, given, options)
         return plan(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
@@ -105,9 +103,11 @@ def reference(
     return whole.reference([part[first : first + count] for part in parts], residual, weight, eps)
 
 
-def _asked(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any) -> tuple[Any, ...]:
-    """Return what a plan is found by."""
-    return *norm.asked_of(given, eps, schedule, out_dtype, READING), name == GATHER and given.out is not None
+def _find(name: str, team: Team | None, given: norm.Given, options: tuple[Any, ...]) -> Any:
+    """Return the plan of a call. options: eps, schedule and out_dtype."""
+    asked = *norm.asked_of(given, *options, READING), name == GATHER and given.out is not None
+    make, again = partial(_prepare, name, given, *options), partial(_again, name, given, options[1])
+    return plans.find(name, team, asked, make, alike=norm.alike_of(given, asked), again=again)
 
 
 def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
@@ -135,7 +135,7 @@ def _again(name: str, given: norm.Given, schedule: Any, kin: norm.Plan) -> Any:
     gathers = name == GATHER
 
     def choose(kin: norm.Plan) -> str:
-        return _chosen(name, schedule, kin.team, given.x, kin.problem.kind)
+        return _chosen(name, schedule, kin.team, given.x, kin.problem.kind) if schedule == "auto" else kin.schedule
 
     return norm.again(given, choose, GATHERED if gathers else SHARES, partial(_shapes, gathers, kin.team), kin)
 

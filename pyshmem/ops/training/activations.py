@@ -175,7 +175,7 @@ def _find(routine: str, tensors: tuple[Any, ...], pe: Any, team: Team | None, sl
     distance = step * (number - group.me) % group.size
     asked = (*map(_described, tensors), distance, slots)
     make = partial(_prepare, routine, tensors, distance, slots)
-    return plans.call(BOTH, group, routine, asked, make)  # type: ignore[no-any-return]
+    return plans.call(BOTH, group, routine, asked, plans.find, BOTH, group, asked, make)  # type: ignore[no-any-return]
 
 
 def _described(tensor: Any) -> Any:
