@@ -43,6 +43,10 @@ class Aligned:
         self._words: list[int] = []  # of the numbers, once there is a form
         self._grid: tuple[int, ...] | None = None
 
+    @property
+    def numbers(self) -> tuple[Any, ...]:
+        return self._numbers
+
     def with_numbers(self, *numbers: Any, grid: tuple[int, ...] | None = None) -> Aligned:
         """Return the same kernels with other numbers. grid: another one, as in Prepared; None: the same."""
         made = object.__new__(Aligned)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from operands import close_to, odd, of_the_caller, placed, refused_on_all_pes
 from pyshmem import ops
+from pyshmem.ops import aligned
 from pyshmem.ops.machine import Machine
 from pyshmem.ops.experts import schedules
 from pyshmem.ops.experts import operators as experts
@@ -138,6 +139,20 @@ def test_numbers_of_tokens_may_change_up_to_the_room(schedule):
         case.room = 11
         case.round_trip(schedule, seed)
     assert len(plans_of_models._plans) == 1
+
+
+@one_kernel
+def test_another_number_of_tokens_prepares_no_kernel(schedule, monkeypatch):
+    first = Case(lambda pe: 7)
+    first.room = 11
+    first.round_trip(schedule, 0)
+    made = []
+    monkeypatch.setattr(aligned, "Prepared", lambda *given, **options: made.append(given))
+    for tokens in (3, 11, 1):
+        case = Case(lambda pe, tokens=tokens: tokens)
+        case.room = 11
+        case.round_trip(schedule, tokens)
+    assert not made
 
 
 def test_without_a_room_it_is_the_most_tokens_of_all_pes():

@@ -118,16 +118,13 @@ class Plan:
             out = self._results.take() if reuse else self._new()
         else:
             require_own(NAME, out, q=q, k=k, v=v)
-        if kinds not in self._steps:
-            self._make(kinds, (q, k, v, lengths, table, out))
-        step, whole = self._steps[kinds]
+        step, whole = self._steps.get(kinds) or self._make(kinds, (q, k, v, lengths, table, out))
         if out.numel():
-            integers = (whole if each is None else each for each in (lengths, table))
-            step(q, k, v, *integers, out)
+            step(q, k, v, whole if lengths is None else lengths, whole if table is None else table, out)
         return out  # type: ignore[no-any-return]
 
-    def _make(self, kinds: Any, given: tuple[Any, ...]) -> None:
-        """Make the kernel for operands of these kinds. Errors: ArgumentError, DtypeError."""
+    def _make(self, kinds: Any, given: tuple[Any, ...]) -> tuple[Any, torch.Tensor]:
+        """Make the kernel for operands of these kinds, and full lengths. Errors: ArgumentError, DtypeError."""
         require_no_capture(NAME)
         tokens, page = _checked(given)
         whole = torch.full((self.problem.sequences,), tokens, dtype=torch.int32, device=device())
@@ -136,6 +133,7 @@ class Plan:
         if len(self._steps) == MOST_ROOMS:
             del self._steps[next(iter(self._steps))]
         self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._epochs, arrays), whole
+        return self._steps[kinds]
 
 
 def _find(team: Team | None, given: tuple[Any, ...], scale: Any, schedule: Any) -> Any:

@@ -91,7 +91,8 @@ class Fused:
         self.none = torch.empty(1, dtype=torch.float32, device=device())
         self.width = power(problem.hidden)
         self.warps = warps_of(self.width // EACH)
-        self._kernels: dict[tuple[str, int, torch.dtype], Aligned] = {}
+        self._kernels: dict[tuple[str, torch.dtype], Aligned] = {}
+        self._sized: dict[tuple[str, int, torch.dtype], Aligned] = {}  # the same for numbers of tokens
 
     def more(self, problem: Any) -> Wanted:
         """The memory that is wanted beside that of all such schedules."""
@@ -110,19 +111,25 @@ class Fused:
 
     def _kernel(self, name: str, tokens: int, kind: torch.dtype) -> Aligned:
         """The kernel for a number of tokens of this PE. kind: of indices, which each PE chooses, or of rows."""
-        if (name, tokens, kind) not in self._kernels:
-            self._kernels[name, tokens, kind] = getattr(self, f"_{name}_of")(tokens)
-        return self._kernels[name, tokens, kind]
+        found = self._sized.get((name, tokens, kind))
+        if found is None:
+            made = self._kernels.get((name, kind))
+            if made is None:
+                made = self._kernels[name, kind] = getattr(self, f"_{name}_of")(tokens)
+            found = self._sized[name, tokens, kind] = made.with_numbers(tokens, *made.numbers[1:])
+        return found
 
     def _dispatch_of(self, tokens: int) -> Aligned:
-        problem = self.problem
-        fixed = (
-            self.context, self._memory(), tokens, problem.room, self.pitch, encoded_division(self.there),
-            Shape(problem.hidden, problem.local), problem.capacity, int(problem.strict),
+        problem, fixed = self.problem, (self.context, self._memory())
+        numbers = (
+            tokens, problem.room, self.pitch, encoded_division(self.there), Shape(problem.hidden, problem.local),
+            problem.capacity, int(problem.strict),
         )  # fmt: skip
         sizes = sizes_of(problem.top, problem.local, problem.local * problem.team.size, self.there.each)
         constants = {"FORM": Form(*sizes, self.width, problem.each, SENT, SPREAD)}
-        return Aligned(NAME, kernels.dispatch, self.programs, fixed, constants, Operands, num_warps=self.warps)
+        return Aligned(
+            NAME, kernels.dispatch, self.programs, fixed, constants, Operands, numbers=numbers, num_warps=self.warps
+        )
 
     def _memory(self) -> Memory:
         symmetric = (self.space[name] for name in ("flags", "tables", "experts", "weights"))
@@ -134,10 +141,12 @@ class Fused:
 
     def _combine_of(self, tokens: int) -> Aligned:
         problem, exchange = self.problem, Exchange(self.space["flags"], self.space["slots"], self.epochs)
-        work = encoded_division(self.back)
-        fixed = self.context, exchange, tokens, problem.room, self.pitch, work, problem.hidden
+        numbers = tokens, problem.room, self.pitch, encoded_division(self.back), problem.hidden
         constants = {"TOP": problem.top, "W": self.width, "AT_ONCE": ADDED}
-        return Aligned(NAME, kernels.combine, self.programs_back, fixed, constants, Results, num_warps=self.warps)
+        return Aligned(
+            NAME, kernels.combine, self.programs_back, (self.context, exchange), constants, Results, numbers=numbers,
+            num_warps=self.warps,
+        )  # fmt: skip
 
 
 class Words(Fused):
@@ -150,14 +159,16 @@ class Words(Fused):
         problem, space = self.problem, self.space
         context = self.context._replace(piece=16 * problem.room * problem.top)
         memory = words.Memory(space["words"], space["flags"], *self._slots(), self.epochs, self.faults)
-        fixed = (
-            context, memory, tokens, problem.room, self.pitch, Shape(problem.hidden, problem.local), problem.capacity,
-            int(problem.strict),
+        numbers = (
+            tokens, problem.room, self.pitch, Shape(problem.hidden, problem.local), problem.capacity, int(problem.strict)
         )  # fmt: skip
         sizes, early = words_of(problem.top, problem.local, problem.room, problem.hidden), may_be_early()
         constants = {"FORM": words.Form(*sizes, self.width, problem.each), "EARLY": early}
         warps = warps_of(threads_of(problem.hidden))
-        return Aligned(NAME, words.dispatch_words, self.programs, fixed, constants, Operands, early, num_warps=warps)
+        return Aligned(
+            NAME, words.dispatch_words, self.programs, (context, memory), constants, Operands, early, numbers,
+            num_warps=warps,
+        )  # fmt: skip
 
 
 class BulkSynchronous:

@@ -103,7 +103,7 @@ class Plan:
         self._private = kin._private if kin else InTurnBySize()  # results that no peer writes
         self._results = InTurn(self._own, self.space.room if self._written else self._private)
         self._kinds = problem.results
-        self._new: list[Callable[[], torch.Tensor]] = []  # what makes results of the caller's, once there is such a call
+        self._new: list[Callable[[], torch.Tensor]] = []  # what makes new results, once there is a call that wants them
         self.title = f"{problem.routine} by {schedule}"  # in timelines
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
