@@ -275,20 +275,22 @@ def call(
         each = {name: value for name, value in options.items() if name in OfGradients._fields}
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
-    found = _required(operator, a, b, out, group, plan, split, options, scales)
-    steps = found.steps(a, b, found.lengths.accepted.get(_like(a, b, scales)))  # None: as they lie
+    like = _like(a, b, scales) if out is None else None
+    if plan is None:
+        found = find(operator, a, b, group, split, options, scales, like, out)
+    else:
+        found = _required(operator, a, b, out, group, plan, split, options, scales)
+    steps = found.steps(a, b, found.lengths.accepted.get(like))  # None: as they lie
     if asked is not None:
         plans.remember(asked, found, steps)
     return found.perform(steps, a, b, out, scales, reuse)
 
 
 def _required(
-    operator: str, a: Any, b: Any, out: Any, team: Team, plan: Plan | None, split: str, options: Mapping[str, Any],
+    operator: str, a: Any, b: Any, out: Any, team: Team, plan: Any, split: str, options: Mapping[str, Any],
     scales: Scales,
 ) -> Plan:  # fmt: skip
-    """Return the plan for a call, which takes its arguments. Errors: those of problem_of and of Plan."""
-    if plan is None:
-        return find(operator, a, b, team, split, options, scales, out)
+    """Return the plan that was given for a call, which takes its arguments. Errors: ArgumentError, those of Plan."""
     if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
     if plans.is_live(plan):
@@ -302,12 +304,14 @@ def _required(
 
 def find(
     operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales,
-    out: Any = None,
+    like: bytes | None, out: Any = None,
 ) -> Plan:  # fmt: skip
-    """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``."""
+    """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``.
+
+    like: what _like returns; None where there is ``out``.
+    """
     group = member(operator, team)
     rows, alike = _alike(operator, a, b, group, split, options, scales)
-    like = _like(a, b, scales) if alike and out is None else None
 
     def make(group: Team) -> tuple[Any, Any]:
         require_one_node(operator, group)
@@ -359,8 +363,9 @@ def plan(
         schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b
     )
     scales = taken(options)
-    found = find(operator, a, b, team, split, options, scales)
-    found.steps(a, b)
+    like = _like(a, b, scales)
+    found = find(operator, a, b, team, split, options, scales, like)
+    found.steps(a, b, found.lengths.accepted.get(like))
     return found
 
 
@@ -377,8 +382,8 @@ def _alike(
     if not isinstance(a, torch.Tensor) or a.dim() != 2 or not (size is None or (type(size) is int and size >= 0)):
         return 0, ()
     rows, given = rows_of_all(operator, a, team, split, size)
-    others = (each for each in options.items() if not (given and each[0] == "size"))
-    forms = (each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales)
+    others = [each for each in options.items() if not (given and each[0] == "size")]
+    forms = [each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales]
     return rows, (split, room_for(rows), given, a.shape[1], a.dtype, *plans.shared(b), *forms, *others)
 
 
