@@ -45,6 +45,7 @@ class Work:
         programs = sorted((each.begin, each.end) for each in calls if each.track < COPIES_FROM)
         self.kernels = [Busy(begin, end, Moment(END, None, pe, number))
                         for number, (begin, end) in enumerate(_merged(programs, _PAUSE))]  # fmt: skip
+        self._begins = [each.begin for each in self.kernels]
         self.copies = sorted(each for each in calls if each.track >= COPIES_FROM)
         every = [*self.kernels, *(Busy(each.begin, each.end, moment(END, each)) for each in self.copies)]
         of_kernels = (each for track, own in self.tracks.items() if track < COPIES_FROM for each in of_programs(own))
@@ -125,7 +126,7 @@ class Work:
 
     def _number(self, call: Call) -> int:
         """Of the time in which kernels are busy that has the call."""
-        return bisect_right(self.kernels, call.begin, key=lambda each: each.begin) - 1
+        return bisect_right(self._begins, call.begin) - 1
 
     def _programs(self, track: int, calls: Sequence[Call]) -> Iterator[Step]:
         flights = [self._kernels_flights[each[:3]] for each in of_programs(calls) if each.end > each.begin]

@@ -16,7 +16,8 @@ from typing import NamedTuple
 
 from pyshmem.timelines.flights import CALLS, KERNELS, ROUTES, leaves, signals
 from pyshmem.timelines.growing import grown
-from pyshmem.timelines.replay import Scale, Timeline, Window, unchanged
+from pyshmem.timelines.replay import Timeline
+from pyshmem.timelines.runs import Scale, Window, unchanged
 from pyshmem.timelines.steps import HOST, Step
 from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, MEETING, OF_LIBRARY, Call
 

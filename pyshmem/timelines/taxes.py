@@ -192,7 +192,7 @@ def _parts_of(
 ) -> Iterator[tuple[str, float, int | None]]:
     """(part, time, the PE that was waited for) of an interval. between: whether it lies between two kernels."""
     call = stack[-1] if stack else None
-    if call in last_to_come:
+    if call and call.kind == "meet" and call in last_to_come:
         last = last_to_come[call]
         came = min(end, max(begin, last.begin))
         yield MEETING, came - begin, last.pe if last.pe != call.pe else None

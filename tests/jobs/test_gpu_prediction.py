@@ -7,8 +7,9 @@ from hypothesis import given, settings, strategies as st
 from pyshmem.launch import predict as command
 from pyshmem.timelines.flights import COPIES, KERNELS, Flight, of_programs, sharing
 from pyshmem.timelines.prediction import Machine, Model, predicted, spread
-from pyshmem.timelines.replay import Timeline, unchanged
-from pyshmem.timelines.taxes import Arrow, Call
+from pyshmem.timelines.replay import Timeline
+from pyshmem.timelines.runs import unchanged
+from pyshmem.timelines.taxes import PARTS, Arrow, Call
 from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU
 from test_taxes import METADATA
 
@@ -291,6 +292,14 @@ def test_the_replay_of_any_program_without_changes_takes_the_recorded_time(progr
         timeline.replay(unchanged) - timeline.replay(unchanged, window=(timeline.start, half)), rel=1e-6
     )
     assert Model(timeline).scale(Machine()) is not None
+
+
+@settings(max_examples=100, deadline=None)
+@given(programs(), st.sampled_from(["", *PARTS]))
+def test_the_time_without_a_part_is_the_same_step_by_step_and_by_the_sums_of_stretches(program, part):
+    """Steps for whose moments nobody waits are summed up where each takes its own time."""
+    timeline = Timeline(*program)
+    assert timeline.replay(unchanged, part) == pytest.approx(timeline.replay(lambda step: 1.0, part), rel=1e-9)
 
 
 def rows(calls, arrows):

@@ -7,7 +7,8 @@ from benchmarks.collectives import ROWS
 from hypothesis import given, settings
 from pyshmem.launch import predict as command, taxes as taxes_command
 from pyshmem.timelines.prediction import CALLS, Links, Machine, exchanges, moved, predicted
-from pyshmem.timelines.replay import Timeline, savings, unchanged
+from pyshmem.timelines.replay import Timeline, savings
+from pyshmem.timelines.runs import unchanged
 from pyshmem.timelines.taxes import Arrow, Call
 from test_taxes import METADATA, calls, row
 
