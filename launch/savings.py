@@ -13,7 +13,9 @@ matplotlib.use("Agg")
 from matplotlib import pyplot
 
 # what waits is red, as in the picture of a timeline
-_COLOURS = dict(zip(PARTS, ("lightgreen", "tab:grey", "tab:red", "tab:orange", "tab:blue", "lightgrey"), strict=True))
+_COLOURS = dict(
+    zip(PARTS, ("lightgreen", "tab:grey", "gold", "tab:red", "tab:orange", "tab:blue", "lightgrey"), strict=True)
+)
 
 
 def draw(taxes: Taxes, saved: dict[str, float], shown: Sequence[str], into: Path) -> None:
@@ -28,6 +30,8 @@ def draw(taxes: Taxes, saved: dict[str, float], shown: Sequence[str], into: Path
         left = [sum(parts[each] for each in PARTS[: PARTS.index(part)]) / 1e3 for parts in taxes.parts.values()]
         width = [parts[part] / 1e3 for parts in taxes.parts.values()]
         axes.barh(pes, width, left=left, color=_COLOURS[part], label=part)
+        if part not in saved:
+            continue
         remains = (whole - saved[part]) / 1e3
         (bar,) = axes.barh(f"without {part}", remains, color="white", edgecolor=_COLOURS[part], linewidth=2)
         text = f"  {remains:.4g} ms, {100 * saved[part] / whole:.0f}% saved"

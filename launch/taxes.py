@@ -88,9 +88,10 @@ def _print_parts(console: Any, table: Any, taxes: Taxes, saved: dict[str, float]
     titles = ["PE", "whole", *shown, "waited for most"]
     rows = [[str(pe), *_cells(taxes, pe, shown)] for pe in taxes.whole]
     if whole:
-        rows.append(
-            ["saved", "", *(f"{saved[part] / 1e3:.2f} {100 * saved[part] / whole:3.0f}%" for part in shown), ""]
+        cells = (
+            f"{saved[part] / 1e3:.2f} {100 * saved[part] / whole:3.0f}%" if part in saved else "-" for part in shown
         )
+        rows.append(["saved", "", *cells, ""])
     title = "Time of each PE, in ms and % of the whole; saved: by the program, if it took no time"
     console.print(_table(table, title, titles, rows))
     if taxes.by_owner:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from pyshmem.timelines.flights import COPIES, KERNELS, of_copies, of_programs, sharing, under_way
 from pyshmem.timelines.steps import BEGIN, BUSY, END, Moment, Step, Thread, moment
-from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, Call, moments, part_of
-from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU
+from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, Call, merged, moments, part_of
+from pyshmem.timelines.tracks import COPIES_FROM
 
 _PAUSE = 0.5  # us
 _CLOSE = 3.0  # us between two copies that follow each other
@@ -44,7 +44,7 @@ class Work:
             self.tracks[call.track].append(call)
         programs = sorted((each.begin, each.end) for each in calls if each.track < COPIES_FROM)
         self.kernels = [Busy(begin, end, Moment(END, None, pe, number))
-                        for number, (begin, end) in enumerate(_merged(programs, _PAUSE))]  # fmt: skip
+                        for number, (begin, end) in enumerate(merged(programs, _PAUSE))]  # fmt: skip
         self._begins = [each.begin for each in self.kernels]
         self.copies = sorted(each for each in calls if each.track >= COPIES_FROM)
         every = [*self.kernels, *(Busy(each.begin, each.end, moment(END, each)) for each in self.copies)]
@@ -53,7 +53,7 @@ class Work:
         self._copies_flights = {each[:3]: each for each in sharing(of_copies(self.copies))}
         self._ends = sorted(every, key=lambda each: each.end)
         self._times = [each.end for each in self._ends]
-        self._busy = _merged(sorted((each.begin, each.end) for each in every), 0.0)
+        self._busy = merged(sorted((each.begin, each.end) for each in every), 0.0)
 
     def awaited(self, begin: float, end: float) -> Busy | None:
         """The work that ended last from begin to end, if the GPU has none at the end: what a host's step waited for."""
@@ -162,21 +162,6 @@ class Work:
             return gap
         time, which = max(known, key=lambda each: each[0])
         return gap._replace(after=((which, call.begin - time),))
-
-
-def _merged(spans: Sequence[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
-    """The times that are in one of the spans, which are sorted, or in a shorter time than ``pause`` between them."""
-    found: list[tuple[float, float]] = []
-    for begin, end in spans:
-        if found and begin - found[-1][1] <= pause:
-            found[-1] = found[-1][0], max(found[-1][1], end)
-        else:
-            found.append((begin, end))
-    return found
-
-
-def is_of_gpu(call: Call) -> bool:
-    return call.kind == "copy" or OF_GPU <= call.track < COPIES_FROM
 
 
 def flags(calls: Sequence[Call], waits: Sequence[Call]) -> dict[Call, Call]:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
 from pyshmem.timelines.flights import CALLS, Flight
-from pyshmem.timelines.on_gpu import Work, flags, is_of_gpu
+from pyshmem.timelines.on_gpu import Work, flags
 from pyshmem.timelines.runs import Runs, Scale, Window, unchanged
 from pyshmem.timelines.steps import HOST, Step, Thread
 from pyshmem.timelines.taxes import (
     COMMUNICATION,
+    GPU,
     LAUNCHES,
     LIBRARY,
     MEETING,
@@ -24,6 +25,7 @@ from pyshmem.timelines.taxes import (
     WAITING,
     Arrow,
     Call,
+    is_of_gpu,
     last_to_come,
     main_thread,
     moments,
@@ -159,7 +161,10 @@ def _after_work(calls: list[Call], work: Work) -> Iterator[Call]:
 
 
 def savings(timeline: Timeline) -> dict[str, float]:
-    """Return for each part how much earlier the program would have ended if the part took no time."""
+    """Return for each part how much earlier the program would have ended if the part took no time.
+
+    Waits for the GPU have no entry: they end with its work, which has parts of its own.
+    """
     runs = timeline.runs()
     whole = runs.time(unchanged)
-    return {part: max(0.0, whole - runs.time(unchanged, part)) for part in PARTS}
+    return {part: max(0.0, whole - runs.time(unchanged, part)) for part in PARTS if part != GPU}

@@ -10,15 +10,16 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyshmem.timelines.tracks import OF_GPU
+from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU
 
-COMPUTING, LAUNCHES, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
+COMPUTING, LAUNCHES, GPU, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
     "computing",  # outside of calls, and in kernels outside of device calls
     "between kernels",  # outside of calls, after a kernel and before the next one
+    "waits for GPU",  # outside of calls, while this PE's GPU works, if it has nothing to do when the host goes on
     "waits",  # for a word that another PE writes
     "meetings",  # in barriers, collectives and finalize, until the last member came
     "communication",  # in puts, gets, atomics, quiet, and in collectives from then on
@@ -26,6 +27,7 @@ COMPUTING, LAUNCHES, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
 )
 _COMMUNICATES = ("put", "get", "atomic", "order", "meet")
 _OWNERS = ("kernel", "operator")
+_PAUSE = 0.5  # us between programs in which the GPU counts as busy
 OF_LIBRARY = ("shmem.launch", "shmem.finalize")  # meetings that move no data
 
 
@@ -125,13 +127,16 @@ def divided(calls: list[Call]) -> Taxes:
         own = main_thread([each for each in calls if each.pe == pe])
         kernels = [each for each in own if each.kind == "kernel"]
         gaps = min((each.end for each in kernels), default=span[1]), max((each.begin for each in kernels), default=0.0)
+        busy = merged(sorted((each.begin, each.end) for each in calls if each.pe == pe and is_of_gpu(each)), _PAUSE)
         taxes.whole[pe] = span[1] - span[0]
         parts, taxes.waited[pe], waits[pe] = taxes.parts.setdefault(pe, _none()), defaultdict(float), []
         for begin, end, stack in moments(own, *span):
             owner = next((each.name for each in stack if each.kind in _OWNERS), None)
             by_owner = taxes.by_owner.setdefault(owner, {}).setdefault(pe, _none()) if owner else _none()
             between = gaps[0] <= begin and end <= gaps[1]
-            for part, time, who in _parts_of(begin, end, stack, meetings, between):
+            awaited = 0.0 if stack else _awaited(busy, begin, end)
+            parts[GPU] += awaited
+            for part, time, who in _parts_of(begin + awaited, end, stack, meetings, between):
                 parts[part] += time
                 by_owner[part] += time
                 if who is not None:
@@ -141,6 +146,32 @@ def divided(calls: list[Call]) -> Taxes:
             for cause, time in _causes(waits, begin, end, who, {pe}):
                 taxes.waited[pe][cause] += time
     return taxes
+
+
+def is_of_gpu(call: Call) -> bool:
+    return call.kind == "copy" or OF_GPU <= call.track < COPIES_FROM
+
+
+def merged(spans: Iterable[tuple[float, float]], pause: float) -> list[tuple[float, float]]:
+    """The times that are in one of the spans, which are sorted, or in a shorter time than ``pause`` between them."""
+    found: list[tuple[float, float]] = []
+    for begin, end in spans:
+        if found and begin - found[-1][1] <= pause:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return found
+
+
+def _awaited(busy: list[tuple[float, float]], begin: float, end: float) -> float:
+    """How long a host, in no call from begin to end, has waited for its GPU: none if the GPU has work at the end."""
+    time, place = 0.0, bisect_left(busy, (end,)) - 1
+    if place < 0 or busy[place][1] > end:
+        return 0.0
+    while place >= 0 and busy[place][1] > begin:
+        time += busy[place][1] - max(busy[place][0], begin)
+        place -= 1
+    return time
 
 
 def _causes(

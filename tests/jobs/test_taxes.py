@@ -1,6 +1,7 @@
 """pyshmem taxes: the parts of timelines whose parts are known, and that parts sum to the whole."""
 
 import json
+import re
 
 import matplotlib
 import pytest
@@ -59,6 +60,16 @@ KERNELS = (  # two kernels in an operator, with device calls, and a gap between 
     {0: {"computing": 80, "communication": 10, "between kernels": 100, "waits": 10}},
     {0: {}},
 )  # fmt: skip
+MULTIPROCESSOR, STREAM = OF_GPU + 2, COPIES_FROM + 2
+OF_GPUS = (  # the host waits for two kernels, then for a copy; computes while a third kernel runs on, and is in a call as it ends
+    [row(0, 0, 10, "shmem.ops.gemm", "operator"), row(0, 5, 105, "program", "program", MULTIPROCESSOR),
+     row(0, 110, 150, "program", "program", MULTIPROCESSOR),  # 5 us without work
+     row(0, 160, 170, "shmem.ops.gemm", "operator"), row(0, 165, 200, "copy", "copy", STREAM),
+     row(0, 210, 220, "shmem.ops.gemm", "operator"), row(0, 215, 270, "program", "program", MULTIPROCESSOR),
+     row(0, 250, 300, "shmem.quiet", "order")],
+    {0: {"computing": 30 + 5 + 10 + 10 + 30, "waits for GPU": 95 + 40 + 30, "communication": 50}},
+    {0: {}},
+)  # fmt: skip
 
 
 def read(rows, tmp_path):
@@ -71,8 +82,8 @@ def read(rows, tmp_path):
 
 @pytest.mark.parametrize(
     ("rows", "parts", "waited"),
-    [BARRIERS, PIPELINE, CHAIN, FINALIZE, KERNELS],
-    ids=["barriers", "pipeline", "chain", "finalize", "kernels"],
+    [BARRIERS, PIPELINE, CHAIN, FINALIZE, KERNELS, OF_GPUS],
+    ids=["barriers", "pipeline", "chain", "finalize", "kernels", "of GPUs"],
 )
 def test_parts_of_known_timelines_are_right_within_2_percent_and_name_who_was_waited_for(rows, parts, waited, tmp_path):
     found = read(rows, tmp_path)
@@ -140,6 +151,14 @@ def test_the_command_prints_shares_and_the_pe_that_was_waited_for_and_refuses_ot
     assert "other.json; wants a timeline that pyshmemrun --trace has written" in capsys.readouterr().err
     assert command.main([str(tmp_path / "none.json")]) == 2
     assert f"got no file {tmp_path}/none.json; wants a timeline" in capsys.readouterr().err
+
+
+def test_waits_for_a_gpu_have_a_column_and_no_saving(tmp_path, capsys):
+    read(OF_GPUS[0], tmp_path)
+    assert command.main([str(tmp_path / "out.json"), "--savings", str(tmp_path / "saved.svg")]) == 0
+    rows = [[each.strip() for each in re.split("[│┃]", line)[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    place = next(row for row in rows if "waits for GPU" in row).index("waits for GPU")
+    assert [row[place] for row in rows if row and row[0] in ("0", "saved")] == ["0.17  55%", "-"]
 
 
 def test_the_picture_of_savings_has_a_bar_for_each_pe_and_the_time_without_each_part(tmp_path, capsys):
