@@ -157,7 +157,7 @@ check: $(VENV)/.installed
 
 # These targets run all tests on 1, 2 and 4 GPUs, with the machine's torch and Triton, in parts that make -j runs at the same
 # time. Without network access they use the wheels that `make wheelhouse` made on another machine. Tests run in their own
-# folder, so that they import the installed package.
+# folder, so that they import the installed package. A wait that never ends is an error before the time of its test is over.
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
@@ -186,7 +186,7 @@ test-gpu: $(GPU_VENV)/.installed
 	test -n "$(GPUS)" || { echo "make test-gpu: torch sees no GPU; make test needs none" >&2; exit 1; }
 	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))
 test-gpu-%: $(GPU_VENV)/.installed
-	cd tests/pes && $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) -q
+	cd tests/pes && PYSHMEM_WAIT_TIMEOUT=100 $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) -q
 
 wheelhouse: $(VENV)/.installed
 	rm -rf wheelhouse
