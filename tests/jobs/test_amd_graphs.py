@@ -195,6 +195,25 @@ def test_two_schedules_would_lose_their_order_in_graphs_that_lose_edges_and_up_t
             assert graph.unordered() == (BROKEN.get((kind, vendor), (set(), set()))[behind] if n_pes == 8 else set())
 
 
+@pytest.mark.parametrize("n_pes", [2, 5])  # several chunks, and one
+def test_a_sum_waits_for_its_parts_and_no_product_for_those_of_its_own_chunk(n_pes, monkeypatch):
+    graph = Graph(monkeypatch, "cuda")
+    step, arrays = made(ReduceScatter, graph, n_pes, monkeypatch)
+    step(*arrays)
+    before = [[graph.names[each] for each in found] for found in ancestors(graph.before)]
+    sums, products = (
+        [found for each, found in zip(graph.names, before, strict=True) if each == name] for name in ("Sum", "multiply")
+    )
+    peers, count = n_pes - 1, len(sums)
+    assert (count > 1) == (n_pes == 2) and len(products) == (peers + 1) * count
+    assert [found.count("wait") for found in sums] == [peers * (chunk + 1) for chunk in range(count)]
+    assert [found.count("multiply") for found in sums] == [peers * count + chunk + 1 for chunk in range(count)]
+    assert [found.count("wait") for found in products[-count:]] == [peers * chunk for chunk in range(count)]
+    assert not any("put" in found for found in sums), "a sum waits for the copies of this PE's own parts"
+    graph.add("next")
+    assert len(ancestors(graph.before)[-1]) == len(graph.names) - 1, "the next call would not wait for all of this one"
+
+
 def test_the_rule_loses_the_sixth_to_eighth_child_with_one_parent(monkeypatch):
     graph = Graph(monkeypatch, "cuda")
     graph.add("parent")

@@ -49,16 +49,24 @@ def test_every_schedule_gives_the_product_at_odd_sizes(operator, split, schedule
 
 
 @pytest.mark.parametrize("operator", [name for name, able in ABLE.items() if "copy_engine" in able])
-@pytest.mark.parametrize("early", [False, True])
-def test_copies_of_several_chunks_give_the_product(operator, early, monkeypatch):
+def test_copies_of_several_chunks_give_the_product(operator, monkeypatch):
     """A GPU that makes one tile at a time cuts these rows, whose shares differ by one, into chunks of 128 and 256."""
     monkeypatch.setattr(copy_engine, "TILES", 1)
-    monkeypatch.setattr(copy_engine, "EARLY", early)
-    monkeypatch.setattr(copy_engine, "ASIDE", early)
     n = shmem.n_pes()
     rows = 6 * copy_engine.STEP + 1
     assert len(copy_engine.gathered_chunks(0, rows, 8, 2)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows, 2)) == 3
     case = Case(operator, sizes=(n * rows - 1, 8, 4 * n))
+    for _ in range(2):
+        case.check(case.call(schedule="copy_engine"))
+
+
+def test_with_a_long_k_the_librarys_product_adds_to_the_chunks_of_the_other_of_two_pes(monkeypatch):
+    monkeypatch.setattr(copy_engine, "TILES", 1)
+    monkeypatch.setattr(copy_engine, "DEEP", 5)
+    n = shmem.n_pes()
+    case = Case("gemm_reduce_scatter", sizes=(n * (6 * copy_engine.STEP + 1) - 1, 8, 5 * n))
+    plan = ops.plan("gemm_reduce_scatter", case.a, case.b, schedule="copy_engine")
+    assert copy_engine.adds_to_slots(plan.problem) == (n == 2)
     for _ in range(2):
         case.check(case.call(schedule="copy_engine"))
 

@@ -28,8 +28,6 @@ DEEP = 4096  # K on a PE from which the library's product adds a part without a 
 # with as many columns on a PE, the rows of each peer are one chunk: with one peer, because the PE's own take longer than
 # their copies; with several, because half of them leave much of the GPU idle. Measured on two and four H200s
 AHEAD = 3000, 1500
-EARLY = False  # whether the last chunk is sent before the copies of the others have ended, and another kernel meets
-ASIDE = False  # whether the side stream waits for peers' parts while the PE's own rows are multiplied
 
 
 def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
@@ -87,7 +85,6 @@ class GatherRows(Steps):
         self.begin, self.gate = beginner(problem.team, self.space["words"]), Side()
         self.sides = {pe: Side() for pe in peers_of(problem.team)}
         self.sender = sender(problem, self.space["words"], problem.N)
-        self.early_sender = sender(problem, self.space["words"], problem.N, meet=False)
         self.cut(problem, a, b)
         blocks = [(i - self.first, j - self.first, i) for i, j in self.chunks]
         self.multiply = multiply_each(problem, a, b, blocks, 0)
@@ -98,10 +95,6 @@ class GatherRows(Steps):
         i, j = self.chunks[-1]
         last_chunk = self.space["result 0"][i:j]
         self.send = partial(self.sender.of(last_chunk, last_chunk), last_chunk.numel())
-        self.early = None
-        if EARLY and len(self.chunks) > 1:
-            self.early = partial(self.early_sender.of(last_chunk, last_chunk), last_chunk.numel())
-            self.send = partial(self.sender.of(last_chunk, last_chunk), 0, grid=(1, 1, 1))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         with self.gate.after():
@@ -115,13 +108,11 @@ class GatherRows(Steps):
                     with side.after():
                         await_mark(ready)
                         put_rows(self.team, out, i, j, pe)
-        i, j = self.chunks[-1]
         self.gate.join()
-        if self.early:
-            self.early(out[i:j], out[i:j])
         for side in self.sides.values():
             side.join()
         order_copies()
+        i, j = self.chunks[-1]
         self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
 
 
@@ -203,7 +194,7 @@ class ReduceScatter(Steps):
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.adds = adds_to_slots(problem)
-        self.adder, self.side = Sum(problem), Side()
+        self.adder, self.side, self.waiting = Sum(problem), Side(), Side()
         self.cut(problem, a, b)
         blocks = [(i, j, 0) for each in self.sent for _, i, j in each] + [(i, j, 0) for i, j, _ in self.own]
         self.multiply = multiply_each(problem, a, b, blocks, 0, epilogue=False)
@@ -238,14 +229,10 @@ class ReduceScatter(Steps):
                 self._await_parts(chunk)
                 torch.addmm(self.slots[0, there], a[i:j], b, out=out[there])
             else:
-                if ASIDE:
-                    with self.side.after():
-                        self._await_parts(chunk)
-                next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
-                if ASIDE:
-                    self.side.join()
-                else:
+                with self.waiting.after():  # on the other side, the copies of this PE's own parts come first
                     self._await_parts(chunk)
+                next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                self.waiting.join()
                 add(self.parts[i:j], out[there])
         self.side.join()
 
