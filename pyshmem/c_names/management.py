@@ -19,7 +19,7 @@ from pyshmem.c_names.types import TYPES
 from pyshmem.host.contexts import Ctx
 from pyshmem.host.teams import Team
 from pyshmem.runtime.arguments import as_dtype, count_of, name_of
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, OutOfRangeError, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotSymmetricError, OutOfRangeError, refuse
 
 _LONG, _BYTES = TYPES["long"], TYPES["mem"]
 Address = Any  # a tensor, an array, a ctypes object or pointer, or an int; None is NULL
@@ -152,8 +152,19 @@ def _allocated(routine: str, dtype: Any, nbytes: int, make: Any, *arguments: Any
 
 
 def _allocation(routine: str, ptr: Address) -> Any:
-    """The allocation as the Python API accepts it: an int becomes a tensor."""
-    return ptr if ptr is None or isinstance(ptr, torch.Tensor) else cells(routine, "ptr", ptr, _BYTES, None)
+    """The allocation as the Python API accepts it: an int becomes a tensor.
+
+    Errors: those of cells, NotSymmetricError for an address at which nothing is allocated, or no longer.
+    """
+    if ptr is None or isinstance(ptr, torch.Tensor):
+        return ptr
+    found = cells(routine, "ptr", ptr, _BYTES, None)
+    if isinstance(ptr, int) and ptr and not len(found):
+        got = f"the address {ptr:#x}, at which no symmetric memory is allocated"
+        refuse(
+            NotSymmetricError, routine, "ptr", got, "an address that an allocation returned and that has not been freed"
+        )
+    return found
 
 
 def team_my_pe(team: Team, /) -> int:

@@ -86,6 +86,8 @@ def c_name() -> str | None:
         if module == "pyshmem.c_names.management" and function[0] not in "_<":  # its functions lack the prefix
             return f"shmem_{function}"
         name = frame.f_locals.get("name", function) if module.startswith("pyshmem.c_names") else None
+        if module == "pyshmem.capi.bridge":  # allocations, by their C names
+            name = frame.f_locals.get("routine")
         if isinstance(name, str) and name.startswith("shmem_"):
             return name
         frame = frame.f_back

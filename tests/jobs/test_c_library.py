@@ -146,6 +146,9 @@ ERRORS = {
     "lock": r"shmem_clear_lock: PE 0: lock: got a lock that is free; wants one that this PE has set",
     "team": r"shmem_int_sum_reduce: PE 0: team: got a team that has ended; wants a team this PE is in",
     "stride": r"shmem_long_iput: PE 0: dst: got 0; wants 1 or more",
+    "freed": r"shmem_free: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated; wants an address that",
+    "reallocated": r"shmem_realloc: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated",
+    "never allocated": r"shmem_free: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated",
     "wait": r"shmem_long_wait_until: PE 0: ivar: got 0 at heap offset \d+ in 0.1 s; wants a value == 3; PYSHMEM_WAIT_TIMEOUT",
 }
 
@@ -196,6 +199,13 @@ def test_different_collective_calls_in_c_are_refused_on_all_pes(tmp_path):
             f"shmem_long_fcollect: PE {pe}: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; wants"
             in err
         )
+
+
+def test_different_sizes_of_an_allocation_in_c_are_refused_by_its_c_name(tmp_path):
+    library = compiled("errors", *AS_LIBRARY)
+    program = TOGETHER + "ctypes.CDLL(sys.argv[1]).differ_in_size()"
+    status, _, err = mpiexec(2, program, library, tmp_path=tmp_path)
+    assert status and all(f"\nshmem_calloc: PE {pe}: size: got 8 " in f"\n{err}" for pe in range(2)), err
 
 
 def test_a_broadcast_in_c_that_is_not_the_roots_is_refused(tmp_path):

@@ -14,6 +14,9 @@ void fail(const char *what) {
     if (!strcmp(what, "private")) shmem_double_put(private, private, 4, 0);
     if (!strcmp(what, "lock")) shmem_clear_lock(words);
     if (!strcmp(what, "stride")) shmem_long_iput(words, words, 0, 1, 2, 0);
+    if (!strcmp(what, "freed")) shmem_free(words), shmem_free(words);
+    if (!strcmp(what, "reallocated")) shmem_free(words), shmem_realloc(words, 64);
+    if (!strcmp(what, "never allocated")) shmem_free(private);
     if (!strcmp(what, "wait")) shmem_long_wait_until(words, SHMEM_CMP_EQ, 3);
     if (!strcmp(what, "team")) {
         shmem_team_split_strided(SHMEM_TEAM_WORLD, 0, 1, 1, NULL, 0, &team);
@@ -27,6 +30,11 @@ void differ(void) {
     long *words = shmem_calloc(8, sizeof *words);
     shmem_long_fcollect(SHMEM_TEAM_WORLD, words, words + 4, (size_t)shmem_my_pe() + 1);
     shmem_barrier_all();
+}
+
+void differ_in_size(void) {
+    shmem_init();
+    shmem_calloc(8 + (size_t)shmem_my_pe(), 1);
 }
 
 void broadcast_other_than_root(void) {
