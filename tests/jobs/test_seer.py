@@ -75,6 +75,12 @@ def test_the_selector_of_the_package_names_schedules_only():
         assert selection.schedule_for(rows, columns, atoms, atoms / rows, uneven, longest, empty) in SCHEDULES
 
 
+@pytest.mark.parametrize(("longest", "schedule"), [(24, "program_mapped"), (25, "by_length"), (50_000, "by_length")])
+def test_the_selector_of_the_package_takes_large_matrices_by_their_longest_row(longest, schedule):
+    for atoms in (900_000, 1 << 33):
+        assert selection.schedule_for(atoms // 5, 9, atoms, 5.0, 1.0, longest, 0.0) == schedule
+
+
 def test_a_schedule_with_a_wrong_result_is_never_chosen(data, tmp_path):
     times = measured()
     for each in times["matrices"]:
