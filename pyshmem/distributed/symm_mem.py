@@ -1,8 +1,8 @@
-"""torch's symmetric memory in a symmetric heap, for programs that import torch.distributed._symmetric_memory.
+"""torch's symmetric memory in a symmetric heap: after ``enable``, torch.distributed._symmetric_memory allocates there, and
+torch's own operators, torch.ops.symm_mem.*, take symmetric tensors.
 
-``empty`` allocates, and ``rendezvous`` gives what torch's has: addresses of all members' buffers and signal pads for
-kernels, tensors on them, barriers and signals. torch's own operators, torch.ops.symm_mem.*, find memory by a registry of
-torch's C++ library, and do not take this.
+torch's C++ library asks an allocator for memory and for the addresses of peers. Ours is _symm_mem.cpp, compiled against the
+torch that is installed; it asks the objects here.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,133 +18,157 @@ import triton.language as tl
 
 import pyshmem as shmem
 from pyshmem import device as dev
+from pyshmem.device.wait import wait
+from pyshmem.distributed.compiled import compiled
+from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.runtime.arguments import count_of, require_init
 from pyshmem.runtime.errors import (
+    HeapExhaustedError,
     NotSymmetricError,
     OutOfRangeError,
     UnreachableError,
     WaitTimeoutError,
     refuse,
 )
+from pyshmem.runtime.heap import Heap, heaps
 from pyshmem.runtime.job import job
 
-__all__ = ["SymmetricMemory", "empty", "rendezvous"]
+__all__ = ["enable"]
 
-_PAD = 2048  # bytes of a signal pad, as torch's
-_ALIGNED = 16
-_blocks: dict[int, tuple[torch.Tensor, int]] = {}  # what empty has allocated, and the bytes before its pad, by address
+_ALIGNED = 4096  # of what torch allocates
 
 
-def empty(*size: Any, dtype: torch.dtype | None = None, device: Any = None) -> torch.Tensor:
-    """Allocate a tensor in the symmetric heap, and a signal pad of zeros behind it. The tensor is zero as well.
+def enable(pads: int = 1024) -> None:
+    """Let torch's symmetric memory, torch.distributed._symmetric_memory and torch.ops.symm_mem, be memory of our heaps.
 
-    size: the shape, as that of torch.empty.  dtype, device: None means torch's default; of a device only the kind counts.
-    Order: collective over all PEs, not over a group, with the same size; a barrier on return. shmem.free frees it.
-    Errors: those of shmem.zeros.
+    It compiles a module for this version of torch, once for each user and node, in about half a minute. ``rendezvous`` and
+    the operators then take any symmetric tensor, with groups of any backend in a job where rank i is PE i. ``empty`` of
+    torch's module allocates in the heap; its memory is free again at a later ``empty``, once its tensor is gone on all PEs.
+    pads: how many pairs of a tensor and a group get signal pads, of the size of set_signal_pad_size now; of each heap.
+    Order: collective over all PEs, once in a job; a barrier on return. So is ``empty`` from then on, with equal sizes.
+        rendezvous, and the first operator on a tensor, is collective over the group, and no part of CUDA graphs.
+        Kernels of torch wait without a limit; barrier, put_signal and wait_signal as long as PYSHMEM_WAIT_TIMEOUT says.
+    Errors: ArgumentError without a C++ compiler, Python's headers, or a torch from 2.11 on; HeapExhaustedError;
+        NotInitializedError. rendezvous: UnreachableError for members on other nodes; HeapExhaustedError if no pad is left.
     """
-    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], Sequence) else size
-    dtype = dtype or torch.get_default_dtype()
-    kind = torch.device(device or torch.get_default_device()).type
-    nbytes = prod(shape) * dtype.itemsize
-    whole = -(-nbytes // _ALIGNED) * _ALIGNED
-    block = shmem.zeros(whole + _PAD, dtype=torch.uint8, device=kind)
-    _blocks[block.data_ptr()] = block, whole
-    return block[:nbytes].view(dtype).view(shape)
+    require_init("enable")
+    count = count_of("enable", "pads", pads)
+    module = compiled()
+    for heap in heaps.values():
+        door = _Door(heap, count, module.pad_bytes())
+        door.unused, door.forget = module.take_over(door, heap.device, heap.index)
+    TEAM_WORLD.meeting.sync("enable")
 
 
-def rendezvous(tensor: torch.Tensor, group: dist.ProcessGroup | str | None = None) -> SymmetricMemory:
-    """Return the buffers and signal pads of a group's members that belong to ``tensor``.
+class _Door:
+    """What _symm_mem.cpp asks about one heap."""
 
-    tensor: of ``empty``, or a part of one.  group: a process group in a job where rank i is PE i, or its name; None is the
-        default group.
-    Order: local: the memory of peers is there since ``empty``.
-    Errors: NotSymmetricError for another tensor; UnreachableError for members on other nodes.
+    unused: Callable[[], list[int]]  # addresses of what has been freed here
+    forget: Callable[[int], None]
+
+    def __init__(self, heap: Heap, count: int, pad_bytes: int) -> None:
+        self._heap, self._next = heap, 0
+        self._pads = shmem.zeros(count, pad_bytes // 4, dtype=torch.int32, device=heap.device)
+        self._blocks: dict[int, torch.Tensor] = {}
+
+    def allocate(self, size: int) -> int:
+        """Collective over all PEs."""
+        assert job.comm is not None
+        base = self._heap.base
+        unused = {each - base for each in self.unused()}
+        for offset in sorted(set.intersection(*job.comm.allgather(unused))):
+            shmem.free(self._blocks.pop(offset))
+            self.forget(base + offset)
+        block = shmem.align(_ALIGNED, max(size, 1), device=self._heap.device)
+        self._blocks[block.data_ptr() - base] = block
+        return block.data_ptr()
+
+    def holds(self, address: int) -> bool:
+        return bool(self._heap.allocator.covers(address - self._heap.base, 1))
+
+    def memory(self, address: int, group_name: str) -> Memory | None:
+        """Return the memory of a group's members at the same place, or None if it is not symmetric. Collective over it."""
+        if not self.holds(address):
+            return None
+        group = dist.distributed_c10d._resolve_process_group(group_name)  # type: ignore[arg-type]
+        pes = dist.get_process_group_ranks(group)
+        offset = address - self._heap.base
+        # all members take the pad whose number is the largest that one of them would take
+        agreed = torch.tensor([self._next, offset, -offset], device=self._pads.device)
+        dist.all_reduce(agreed, dist.ReduceOp.MAX, group)
+        number, most, least = agreed.tolist()
+        if most != offset or -least != offset:
+            refuse(NotSymmetricError, "rendezvous", "tensor", self._heap.place(offset), f"that of all members: {most}")
+        if number >= len(self._pads):
+            got = f"one more pair of a tensor and a group, {number + 1}"
+            wants = f"at most the {len(self._pads)} of symm_mem.enable(pads=)"
+            refuse(HeapExhaustedError, "rendezvous", "tensor", got, wants)
+        self._next = number + 1
+        return Memory(self._heap, address, self._pads[number], pes)
+
+
+class Memory:
+    """The buffers and signal pads of a group's members.
+
+    Words of pads are zero whenever nobody waits; (channel, rank) is word channel * world size + rank.
     """
-    storage = tensor.untyped_storage()
-    found = _blocks.get(storage.data_ptr())
-    # what has been allocated later, at the address of a block that is free, has another storage
-    if found is None or not shmem.is_symmetric(found[0]) or found[0].untyped_storage()._cdata != storage._cdata:
-        got = f"a tensor of shape {tuple(tensor.shape)} that is not of pyshmem.distributed.symm_mem.empty, or is free"
-        refuse(NotSymmetricError, "rendezvous", "tensor", got, "one that is")
-    if isinstance(group, str):
-        group = dist.distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
-    return SymmetricMemory(*found, tensor, dist.get_process_group_ranks(group or dist.group.WORLD))
 
+    def __init__(self, heap: Heap, address: int, pad: torch.Tensor, pes: Sequence[int]) -> None:
+        far = [pe for pe in pes if pe not in heap.deltas]
+        if far:
+            got = f"PE {far[0]}, whose memory is not mapped here"
+            refuse(UnreachableError, "rendezvous", "group", got, "PEs of one node")
+        self._heap, self._address, self._words = heap, address, pad
+        self.pes, self.rank = pes, pes.index(job.my_pe)
+        self.buffers, self.pads = ([place + heap.deltas[pe] for pe in pes] for place in (address, pad.data_ptr()))
+        self._table = torch.tensor([*self.buffers, *self.pads, *pes], device=pad.device)
+        self.table_address = self._table.data_ptr()
+        self._known: dict[tuple[str, int, int | None], Callable[[int], None]] = {}  # by routine, channel and member
 
-class SymmetricMemory:
-    """What rendezvous returns, under the names of torch's class. Ranks are those of the group.
+    def buffer_size(self) -> int:
+        """The bytes from the beginning to the end of its allocation."""
+        offset = self._address - self._heap.base
+        block = self._heap.allocator.nearest(offset)
+        return max(block[1] - offset, 0) if block else 0
 
-    buffer_ptrs, signal_pad_ptrs: the addresses of all members' buffers and pads, here.  buffer_ptrs_dev,
-    signal_pad_ptrs_dev: the address of an array of them, in the same memory.  offset: bytes of the buffer before the tensor.
-    Signal pads are zero whenever nobody waits; (channel, rank) is word channel * world_size + rank.
-    """
+    def barrier(self, channel: int, timeout_ms: int) -> None:
+        self._call("barrier", channel, None, timeout_ms)
 
-    multicast_ptr = 0
+    def put_signal(self, rank: int, channel: int, timeout_ms: int) -> None:
+        self._call("put_signal", channel, rank, timeout_ms)
 
-    def __init__(self, block: torch.Tensor, whole: int, tensor: torch.Tensor, pes: Sequence[int]) -> None:
-        self._pes, self._tensor = pes, tensor
-        self.rank, self.world_size, self.device = pes.index(job.my_pe), len(pes), block.device
-        self.buffer_size, self.signal_pad_size = whole, _PAD
-        self.offset = tensor.data_ptr() - block.data_ptr()
-        self._buffers = [_on(block[:whole], pe) for pe in pes]
-        self._pads = [_on(block[whole:], pe) for pe in pes]
-        self._words = block[whole:].view(torch.int32)
-        self.buffer_ptrs = [each.data_ptr() for each in self._buffers]
-        self.signal_pad_ptrs = [each.data_ptr() for each in self._pads]
-        self._arrays = torch.tensor([self.buffer_ptrs, self.signal_pad_ptrs, list(pes)], device=self.device)
-        self.buffer_ptrs_dev, self.signal_pad_ptrs_dev = (each.data_ptr() for each in self._arrays[:2])
+    def wait_signal(self, rank: int, channel: int, timeout_ms: int) -> None:
+        self._call("wait_signal", channel, rank, timeout_ms)
 
-    def get_buffer(self, rank: int, sizes: Sequence[int], dtype: torch.dtype, storage_offset: int = 0) -> torch.Tensor:
-        """Return a tensor on a member's buffer, ``storage_offset`` elements after its start."""
-        return _part("get_buffer", self._buffers[rank], sizes, dtype, storage_offset)
+    def _call(self, routine: str, channel: int, rank: int | None, timeout_ms: int) -> None:
+        """In GPU memory on the current stream; timeout_ms counts in CPU memory alone."""
+        call = self._known.get((routine, channel, rank))
+        if call is None:
+            call = self._known[routine, channel, rank] = self._made(routine, channel, rank)
+        call(timeout_ms)
 
-    def get_signal_pad(
-        self, rank: int, sizes: Sequence[int] = (), dtype: torch.dtype | None = None, storage_offset: int = 0
-    ) -> torch.Tensor:
-        """Return a tensor on a member's signal pad: all of it, of uint32, if no size is given."""
-        dtype = dtype or torch.uint32
-        whole = (_PAD // dtype.itemsize - storage_offset,)
-        return _part("get_signal_pad", self._pads[rank], sizes or whole, dtype, storage_offset)
-
-    def get_remote_tensor(self, peer: int, sizes: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Return a tensor on a member's buffer, as far within it as the tensor of rendezvous."""
-        return self.get_buffer(peer, sizes, dtype, self.offset // dtype.itemsize)
-
-    def has_multicast_support(self) -> bool:
-        return False
-
-    def barrier(self, channel: int = 0, timeout_ms: int = 0) -> None:
-        """Wait for all members, whose accesses before it come before those after it; in GPU memory on the current stream.
-
-        timeout_ms: in CPU memory when to give up; 0, and in GPU memory, PYSHMEM_WAIT_TIMEOUT.
-        """
-        self._meet("barrier", range(self.world_size), range(self.world_size), channel, timeout_ms)
-
-    def put_signal(self, dst_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
-        """Signal a member, after all accesses before the call, once it has taken the signal before.
-
-        In GPU memory the kernel waits for that without a limit: a member that never takes it lets the stream hang.
-        """
-        self._meet("put_signal", [dst_rank], [], channel, timeout_ms)
-
-    def wait_signal(self, src_rank: int, channel: int = 0, timeout_ms: int = 0) -> None:
-        """Wait for a signal of a member, and take it."""
-        self._meet("wait_signal", [], [src_rank], channel, timeout_ms)
-
-    def _meet(self, routine: str, to: Sequence[int], of: Sequence[int], channel: int, timeout_ms: int) -> None:
-        first = channel * self.world_size
-        if not 0 <= first <= len(self._words) - self.world_size:
-            most = len(self._words) // self.world_size - 1
+    def _made(self, routine: str, channel: int, rank: int | None) -> Callable[[int], None]:
+        """Return the call with this channel and member, None for all."""
+        size = len(self.pes)
+        if not 0 <= channel < len(self._words) // size:
+            most = len(self._words) // size - 1
             refuse(OutOfRangeError, routine, "channel", channel, f"0 to {most}, for which the pad has room")
-        words = self._words[first : first + self.world_size]
-        if self.device.type == "cuda":
-            peers = to or of
-            _meet[(len(peers),)](
-                shmem.device_context(), words, self._arrays[2], self.rank, peers[0], PUT=bool(to), TAKE=bool(of)
-            )
-            return
+        if rank is not None and not 0 <= rank < size:
+            refuse(OutOfRangeError, routine, "rank", rank, f"0 to {size - 1}")
+        words = self._words[channel * size : (channel + 1) * size]
+        to, of = routine != "wait_signal", routine != "put_signal"
+        if self._heap.streams:
+            fixed = (shmem.device_context(), words, self._table[2 * size :], self.rank, rank or 0)
+            kernel = Prepared(_meet, size if rank is None else 1, fixed, (), {"PUT": to, "TAKE": of})
+            return lambda timeout_ms: kernel()
+        ranks = range(size) if rank is None else [rank]
+        return partial(self._swaps, routine, words, ranks if to else [], ranks if of else [])
+
+    def _swaps(self, routine: str, words: torch.Tensor, to: Sequence[int], of: Sequence[int], timeout_ms: int) -> None:
         shmem.quiet()
         for rank in to:
-            _until(routine, partial(_swap, words[self.rank], 0, 1, self._pes[rank]), timeout_ms)
+            _until(routine, partial(_swap, words[self.rank], 0, 1, self.pes[rank]), timeout_ms)
         for rank in of:
             _until(routine, partial(_swap, words[rank], 1, 0, job.my_pe), timeout_ms)
 
@@ -157,8 +179,14 @@ def _meet(ctx, words, pes, me, first, PUT: tl.constexpr, TAKE: tl.constexpr):  #
     rank = first + tl.program_id(0)
     if PUT:
         pe = tl.load(pes + rank)
-        while dev.atomic_compare_swap(ctx, words + me, 0, 1, pe) != 0:
-            pass
+        there = dev.ptr(ctx, words + me, pe)
+        late = dev.atomic_compare_swap(ctx, words + me, 0, 1, pe)
+        while late != 0:  # the member has not taken the signal before
+            late = wait(ctx, "wait_until", "ivar", there, dev.CMP_EQ, 0)
+            if late != 0:  # noqa: SIM108  no select: the swap is done in one case alone
+                late = 0  # over the limit
+            else:
+                late = dev.atomic_compare_swap(ctx, words + me, 0, 1, pe)
     if TAKE:
         dev.wait_until(ctx, words + rank, dev.CMP_EQ, 1)
         tl.atomic_xchg(words + rank, 0, sem="release", scope="sys")
@@ -166,21 +194,6 @@ def _meet(ctx, words, pes, me, first, PUT: tl.constexpr, TAKE: tl.constexpr):  #
 
 def _swap(word: torch.Tensor, old: int, new: int, pe: int) -> bool:
     return bool(shmem.atomic_compare_swap(word, old, new, pe) == old)
-
-
-def _on(part: torch.Tensor, pe: int) -> torch.Tensor:
-    found = shmem.ptr(part, pe)
-    if found is None:
-        refuse(UnreachableError, "rendezvous", "group", f"PE {pe}, whose memory is not mapped here", "PEs of one node")
-    return found
-
-
-def _part(routine: str, memory: torch.Tensor, sizes: Sequence[int], dtype: torch.dtype, first: int) -> torch.Tensor:
-    start, nbytes = first * dtype.itemsize, prod(sizes) * dtype.itemsize
-    if first < 0 or start + nbytes > memory.numel():
-        wants = f"at most the {memory.numel()} bytes of it"
-        refuse(OutOfRangeError, routine, "sizes", f"{nbytes} bytes from byte {start} on", wants)
-    return memory[start : start + nbytes].view(dtype).view(tuple(sizes))
 
 
 def _until(routine: str, done: Callable[[], bool], timeout_ms: int) -> None:

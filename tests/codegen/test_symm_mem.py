@@ -15,11 +15,11 @@ def test_signals_are_swaps_at_system_scope_that_come_after_and_before_the_access
     if target == "nvidia":
         atomics = [line for line in asm["ptx"].splitlines() if "atom." in line]
         swaps = [line for line in atomics if "cas.b32" in line]
-        assert len(swaps) == put and all("acq_rel" in line and "sys" in line for line in swaps)
+        assert bool(swaps) == put and all("acq_rel" in line and "sys" in line for line in swaps)
         cleared = [line for line in atomics if "exch.b32" in line]
         assert len(cleared) == take and all("release" in line and "sys" in line for line in cleared)
         assert ("ld.acquire.sys" in asm["ptx"] or "ld.global.acquire.sys" in asm["ptx"]) or not take
         return
     lines = instructions(asm["amdgcn"])
     assert bool(places(lines, "atomic_cmpswap")) == put
-    assert bool(places(lines, "atomic_swap")) == take
+    assert any("atomic_swap " in line for line in lines) == take  # that of 64 bits is the report of a time-out
