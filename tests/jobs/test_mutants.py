@@ -38,7 +38,9 @@ TINY = {
     "pyshmem/runtime/_native.abi3.so": "",
     "pyshmem/capi/libpyshmem.so": "",
     "pyshmem/one.py": "def one():\n    return 1\n",
-    "setup.py": "import sys\nsys.exit('one.o: error: the linker fails')\n",
+    "setup.py": "import os, sys\n"
+    "if 'return 9' in open('pyshmem/runtime/_one.h').read():\n    os.kill(os.getpid(), 9)\n"
+    "sys.exit('one.o: error: the linker fails')\n",
     "tests/jobs/test_tiny.py": "import runpy\n\n\ndef test_one():\n    assert runpy.run_path('pyshmem/one.py')['one']() > 0\n",
 }
 OUTCOMES = {  # of a change: whether it is as it must be
@@ -51,6 +53,7 @@ OUTCOMES = {  # of a change: whether it is as it must be
     ("pyshmem/runtime/*.h", "return 1;", "return 1", "one"): ("DOES NOT COMPILE: .*_one.h:1:.* error: expected .;.", False),
     ("pyshmem/runtime/*.h", "return 1", "return two()", "one"): ("DOES NOT COMPILE: .* error: implicit declaration", False),
     ("pyshmem/runtime/*.h", "return 1", "return 2", "one"): ("DOES NOT COMPILE: one.o: error: the linker fails", False),
+    ("pyshmem/runtime/*.h", "return 1", "return 9", "one"): ("ERROR: its build was ended by signal 9", False),
 }  # fmt: skip
 
 

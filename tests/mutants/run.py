@@ -103,6 +103,8 @@ def changed(mutant: Mutant, root: Path) -> Iterator[None]:
         if path.suffix in (".c", ".h"):
             build = [root / ENVIRONMENT.name / "bin" / "python", "setup.py", "build_ext", "--inplace"]
             built = subprocess.run(build, cwd=root, capture_output=True, text=True)
+            if built.returncode < 0:
+                raise Unfit(f"its build was ended by signal {-built.returncode}")
             if built.returncode:
                 raise NoProgram(first_error(built.stderr))
         yield
