@@ -93,12 +93,11 @@ class Sum:
 @triton.jit(do_not_specialize=["count"])
 def send_and_meet(
     ctx, words, count, source, target, BLOCK: tl.constexpr, VECTOR: tl.constexpr, FAN: tl.constexpr,
-    FIRST: tl.constexpr, OWN: tl.constexpr, MEET: tl.constexpr,
+    FIRST: tl.constexpr, OWN: tl.constexpr,
 ):  # fmt: skip
     """Copy ``count`` elements, a multiple of VECTOR, to ``target`` on FAN peers, and wait until all PEs have done so.
 
     FIRST: PEs meet before they copy, too, as what they write may still be read.  OWN: copy to this PE as well.
-    MEET: otherwise it does not wait, and a later kernel of the stream ends the call.
     """
     number, count = protocol.enter(ctx, words), count // VECTOR * VECTOR  # the compiler sees that it is a multiple
     if FIRST:
@@ -110,10 +109,7 @@ def send_and_meet(
             tl.store(target + lane, values, mask=lane < count)
         for i in tl.static_range(1, FAN + 1):
             dev.store(ctx, target + lane, values, (dev.my_pe(ctx) + i) % dev.n_pes(ctx), lane < count)
-    if MEET:
-        protocol.leave(ctx, words, number, tl.num_programs(0), True)
-    else:
-        dev.fence(ctx)
+    protocol.leave(ctx, words, number, tl.num_programs(0), True)
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -142,20 +138,16 @@ def meet(ctx, words, number):
     protocol.await_arrivals(ctx, words, number)
 
 
-def sender(
-    problem: Problem, words: torch.Tensor, columns: int, first: bool = False, own: bool = False, meet: bool = True
-) -> ByPlaces:
+def sender(problem: Problem, words: torch.Tensor, columns: int, first: bool = False, own: bool = False) -> ByPlaces:
     """Return send_and_meet, by ``of(source, target)``, to be called with the number of elements and with arrays like these.
 
-    columns: of the arrays.  first, own, meet: FIRST, OWN and MEET. On return of a kernel that meets, all PEs have what all
-        have sent before.
+    columns: of the arrays.  first, own: FIRST and OWN. On return of the kernel, all PEs have what all have sent before.
     """
 
     def prepare(source: torch.Tensor, target: torch.Tensor) -> Prepared:
         programs, block = _grid(target.numel(), target.itemsize)
         vector = math.gcd(columns, 16 // target.itemsize)
         constants = {"BLOCK": block, "VECTOR": vector, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
-        constants["MEET"] = meet
         operands = (target.numel(), source, target)
         return Prepared(send_and_meet, programs, (context, words), operands, constants, num_warps=8)
 
