@@ -44,7 +44,8 @@ def enable(pads: int = 1024) -> None:
 
     It compiles a module for this version of torch, once for each user and node, in about half a minute. ``rendezvous`` and
     the operators then take any symmetric tensor, with groups of any backend in a job where rank i is PE i. ``empty`` of
-    torch's module allocates in the heap; its memory is free again at a later ``empty``, once its tensor is gone on all PEs.
+    torch's module allocates in the heap; its memory is free again at a later ``empty``, once its tensor is gone on all PEs:
+    do not free it by shmem.free.
     pads: how many pairs of a tensor and a group get signal pads, of the size of set_signal_pad_size now; of each heap.
     Order: collective over all PEs, once in a job; a barrier on return. So is ``empty`` from then on, with equal sizes.
         rendezvous, and the first operator on a tensor, is collective over the group, and no part of CUDA graphs.
