@@ -161,9 +161,8 @@ def _allocation(routine: str, ptr: Address) -> Any:
     found = cells(routine, "ptr", ptr, _BYTES, None)
     if isinstance(ptr, int) and ptr and not len(found):
         got = f"the address {ptr:#x}, at which no symmetric memory is allocated"
-        refuse(
-            NotSymmetricError, routine, "ptr", got, "an address that an allocation returned and that has not been freed"
-        )
+        wants = "an address that an allocation returned and that has not been freed"
+        refuse(NotSymmetricError, routine, "ptr", got, wants)
     return found
 
 

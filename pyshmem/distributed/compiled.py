@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,15 @@ from pyshmem.runtime.errors import ArgumentError, refuse
 
 _SOURCE = Path(__file__).with_name("_symm_mem.cpp")
 _NAME = "_symm_mem"
+
+
+def command() -> list[str]:
+    """Return the command of the C++ compiler, as oshc++ takes it."""
+    return shlex.split(os.environ.get("PYSHMEM_CXX", "") or "c++")
+
+
+def has_compiler() -> bool:
+    return shutil.which(command()[0]) is not None
 
 
 def compiled() -> Any:
@@ -50,20 +60,20 @@ def compiled() -> Any:
 
 def _compile(file: Path) -> None:
     torchs, pythons = Path(torch.__file__).parent, sysconfig.get_path("include")
-    compiler = os.environ.get("PYSHMEM_CXX") or "c++"
-    if shutil.which(compiler) is None:
+    compiler = command()[0]
+    if not has_compiler():
         refuse(ArgumentError, "enable", "PYSHMEM_CXX", f"no program {compiler!r}", "a C++ compiler: Debian has g++")
     if not Path(pythons, "Python.h").is_file():
         wants = "Python's headers: Debian has python3-dev"
         refuse(ArgumentError, "enable", "Python.h", f"no such file in {pythons}", wants)
     new = file.with_suffix(".new")
-    command = [
-        *(compiler, "-std=c++20", "-O1", "-fPIC", "-shared", "-w"),
+    whole = [
+        *(*command(), "-std=c++20", "-O1", "-fPIC", "-shared", "-w"),
         f"-D_GLIBCXX_USE_CXX11_ABI={torch.compiled_with_cxx11_abi():d}",
         *(f"-I{torchs}/include", f"-I{pythons}", str(_SOURCE), "-o", str(new)),
         *(f"-L{torchs}/lib", "-ltorch_cpu", "-lc10"),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(whole, capture_output=True, text=True, check=False)
     if done.returncode:
         first = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:500])
         got = f"torch {torch.__version__}, with which {compiler} fails: {first}"

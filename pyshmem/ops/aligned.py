@@ -19,7 +19,7 @@ class Aligned:
     Arrays keep their types from call to call.
     """
 
-    __slots__ = ("_forms", "_given", "_grid", "_made", "_numbers", "_usual", "_words")
+    __slots__ = ("_forms", "_given", "_grid", "_made", "_usual", "_words", "numbers")
 
     def __init__(
         self, routine: str, kernel: Any, grid: int, fixed: tuple[Any, ...], constants: Mapping[str, Any],
@@ -37,20 +37,16 @@ class Aligned:
             require_no_capture(routine)
             return Prepared(kernel, grid, fixed, given(numbers, arrays), constants, early, **options)
 
-        self._given, self._made, self._numbers = given, made, numbers
+        self._given, self._made, self.numbers = given, made, numbers
         self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16
         self._usual: Prepared | None = None  # for arrays that are all
         self._words: list[int] = []  # of the numbers, once there is a form
         self._grid: tuple[int, ...] | None = None
 
-    @property
-    def numbers(self) -> tuple[Any, ...]:
-        return self._numbers
-
     def with_numbers(self, *numbers: Any, grid: tuple[int, ...] | None = None) -> Aligned:
         """Return the same kernels with other numbers. grid: another one, as in Prepared; None: the same."""
         made = object.__new__(Aligned)
-        made._given, made._made, made._forms, made._numbers = self._given, self._made, self._forms, numbers
+        made._given, made._made, made._forms, made.numbers = self._given, self._made, self._forms, numbers
         made._usual, made._words, made._grid = None, [], grid
         return made
 
@@ -65,13 +61,13 @@ class Aligned:
             places = tuple([address & 15 == 0 for address in addresses])
             form = self._forms.get(places)
             if form is None:
-                form = self._forms[places] = self._made(self._numbers, arrays)
-            if self._numbers and not self._words:
-                self._words = form.words_of(*self._numbers)
+                form = self._forms[places] = self._made(self.numbers, arrays)
+            if self.numbers and not self._words:
+                self._words = form.words_of(*self.numbers)
             if all(places):
                 self._usual = form
         if form.bound is None:
-            form.plainly(None, self._grid, *self._given(self._numbers, arrays))
+            form.plainly(None, self._grid, *self._given(self.numbers, arrays))
         else:
             form.at([*self._words, *addresses], arrays, self._grid)
 

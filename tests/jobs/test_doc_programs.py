@@ -4,13 +4,12 @@ import os
 import pathlib
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 
 import pytest
 from jobs import warm
-from pyshmem.distributed.compiled import compiled
+from pyshmem.distributed.compiled import compiled, has_compiler
 from surroundings import SECONDS, until
 from trace_format import checked
 
@@ -86,7 +85,7 @@ def test_program_of_a_page_prints_what_the_page_shows(page, command, shown, tmp_
     for name, text in PROGRAMS[page].items():
         (tmp_path / name).write_text(text)
     if "symmetric.py" in command:
-        if not shutil.which(os.environ.get("PYSHMEM_CXX") or "c++"):
+        if not has_compiler():
             pytest.skip("there is no C++ compiler")
         compiled()  # not within the time of the program
     timeline, trace = tmp_path / "out.json", {}

@@ -30,13 +30,12 @@ def _fault_of_c(path: Path, text: str) -> str:
     """Compile the unit of the file's room, without code, in a folder of links where this one file is another."""
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
     with tempfile.TemporaryDirectory() as name:
-        for room in sorted({path.parent, *(path.parent.parent / each for each in UNITS)}):
-            for file in (
-                each for each in sorted(room.glob("*")) if each.suffix in (".c", ".h") or each.name == "include"
-            ):
-                link = Path(name, room.name, file.name)
-                link.parent.mkdir(exist_ok=True)
-                link.symlink_to(file)
+        rooms = {path.parent, *(path.parent.parent / each for each in UNITS)}
+        sources = (each for room in rooms for pattern in ("*.c", "*.h", "include") for each in room.glob(pattern))
+        for source in sources:
+            link = Path(name, source.parent.name, source.name)
+            link.parent.mkdir(exist_ok=True)
+            link.symlink_to(source)
         changed = Path(name, path.parent.name, path.name)
         changed.unlink()
         changed.write_text(text)

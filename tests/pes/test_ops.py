@@ -427,22 +427,6 @@ def test_a_ready_plan_looks_at_out_in_every_call():
             call(out)
 
 
-def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_ready(monkeypatch):
-    monkeypatch.setattr(plans._plans, "most", 3)
-    monkeypatch.setattr(plans, "MOST_SHARING", 3)
-    b = torch.ones(8, 8, device=here())
-    operands = [torch.ones(rows, 8, device=here()) for rows in (1, 2, 3, 4)]
-    for each in operands[:3]:
-        for _ in range(2):
-            ops.gemm_reduce_scatter(each, b)
-    made = [ops.plan("gemm_reduce_scatter", each, b) for each in operands[:3]]
-    for each in operands[:2]:
-        ops.gemm_reduce_scatter(each, b)
-    made.append(ops.plan("gemm_reduce_scatter", operands[3], b))
-    assert [plans.is_live(plan) for plan in made] == [True, True, False, True]
-    assert ops.plan("gemm_reduce_scatter", operands[0], b) is made[0]
-
-
 def test_teams_have_plans_of_their_own():
     a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
     team = shmem.TEAM_WORLD.split_strided(0, 1, shmem.n_pes())

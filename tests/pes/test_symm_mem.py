@@ -1,8 +1,6 @@
 """pyshmem.distributed.symm_mem: torch's symmetric memory in a symmetric heap."""
 
 import gc
-import os
-import shutil
 from types import SimpleNamespace
 
 import pyshmem as shmem
@@ -14,13 +12,13 @@ import torch.distributed._symmetric_memory as sm
 import triton
 import triton.language as tl
 from pyshmem.distributed import symm_mem
-from pyshmem.distributed.compiled import compiled
+from pyshmem.distributed.compiled import compiled, has_compiler
 from pyshmem.runtime.heap import default, heaps
 from support import here, live, neighbours, on_one_node, refuses
 
 pytestmark = [
     pytest.mark.skipif(not on_one_node(), reason="PEs of other nodes map nothing"),
-    pytest.mark.skipif(not shutil.which(os.environ.get("PYSHMEM_CXX") or "c++"), reason="there is no C++ compiler"),
+    pytest.mark.skipif(not has_compiler(), reason="there is no C++ compiler"),
 ]
 CHANNELS = 512  # words of a pad
 
