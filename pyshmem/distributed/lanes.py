@@ -94,11 +94,10 @@ class Arena:
         return Lane(team, memory)
 
     def give_back(self, lane: Lane | None) -> None:
-        """While the team still has its area."""
+        """The team must end next: its area then has its own scratch memory again."""
         if lane is not None and self.memory is not None and self._generation == job.generation:
             start = lane.memory.data_ptr() - self.memory.data_ptr()
             self._taken = [each for each in self._taken if each[0] != start]
-            del lent["cuda", lane.team.area_index, job.generation]
             _forget()
 
 

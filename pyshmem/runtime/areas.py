@@ -104,9 +104,11 @@ class Pool:
             return free
 
     def release(self, index: int) -> None:
-        """Free an area on this PE."""
+        """Free an area on this PE. Scratch memory that its team was lent is no part of it any more."""
         with self.lock:
             del self.teams[index]
+            for key in [each for each in lent if each[1] == index]:
+                del lent[key]
             self.free |= 1 << index
 
     def give_back(self, team: Team) -> None:
