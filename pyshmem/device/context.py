@@ -53,12 +53,14 @@ class DeviceContext(NamedTuple):
 @jit
 def my_pe(ctx):
     """Return this PE's number in the team of ``ctx``, a device context. Spec: OpenSHMEM 1.6, 9.1 SHMEM_MY_PE."""
+    arch.check_context(ctx, "my_pe")
     return decoded(ctx.me)
 
 
 @jit
 def n_pes(ctx):
     """Return the number of PEs in the team of ``ctx``, a device context. Spec: OpenSHMEM 1.6, 9.1 SHMEM_N_PES."""
+    arch.check_context(ctx, "n_pes")
     return decoded(ctx.n_pes)
 
 
@@ -68,6 +70,8 @@ def translate_pe(ctx, pe, dest_ctx):
 
     ctx, dest_ctx: device contexts.  pe: a scalar or a block.  Spec: OpenSHMEM 1.6, 9.4 SHMEM_TEAM_TRANSLATE_PE.
     """
+    arch.check_context(ctx, "translate_pe")
+    arch.check_context(dest_ctx, "translate_pe", "dest_ctx")
     step = decoded(dest_ctx.step)
     away = decoded(ctx.start) + pe * decoded(ctx.step) - decoded(dest_ctx.start)
     there = away // tl.where(step == 0, 1, step)  # 0 in a team of one

@@ -33,6 +33,27 @@ def without_context(ctx, word):
     dev.atomic_add(word, word, 1, 0)
 
 
+@triton.jit
+def number_without_context(ctx, word):
+    tl.store(word, dev.my_pe(None))
+
+
+@triton.jit
+def gather_without_context(ctx, word):
+    dev.fcollect(None, word, word, 1)
+
+
+@triton.jit
+def swap_without_context(ctx, word):
+    tl.store(word + tl.arange(0, 8), dev.all_to_all(None, tl.arange(0, 8)))
+
+
+@triton.jit
+def place_without_context(ctx, word):
+    tl.store(word, dev.translate_pe(ctx, 0, None))
+
+
+CONTEXT = "got None; wants a device context, which shmem.device_context() returns"
 ONE_OF = "wants one of dev.CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE"
 REFUSED = [  # a routine and its arguments
     (dev.put, (F32, I32, 8, 0), "put: PE ?: source: got a pointer to int32; wants a pointer to fp32"),
@@ -65,6 +86,10 @@ BY_KERNELS = [
     (block_of_pointers, F32, "put: PE ?: dest: got a block of pointers to fp32; wants one pointer"),
     (block_for_one, I32, "p: PE ?: value: got a block of int32; wants a scalar, for one pointer"),
     (without_context, I64, "atomic_add: PE ?: ctx: got a pointer to int64; wants a device context, which shmem.device_context() returns"),
+    (number_without_context, I64, f"my_pe: PE ?: ctx: {CONTEXT}, as the first argument"),
+    (gather_without_context, I64, f"fcollect: PE ?: ctx: {CONTEXT}, as the first argument"),
+    (swap_without_context, I32, f"all_to_all: PE ?: ctx: {CONTEXT}, as the first argument"),
+    (place_without_context, I64, f"translate_pe: PE ?: dest_ctx: {CONTEXT}"),
 ]  # fmt: skip
 
 

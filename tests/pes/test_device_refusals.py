@@ -1,5 +1,6 @@
 """What kernels are refused, in what words, and that a refused call has written nothing anywhere."""
 
+import inspect
 import re
 
 import pyshmem as shmem
@@ -428,6 +429,36 @@ def ordering(word, routine: tl.constexpr):
 def test_what_orders_wants_a_context_too(refused, name):
     with pytest.raises(InterpreterError, match=rf"{name}: PE \d+: ctx: got a pointer to int64; wants a device context"):
         ordering[(1,)](refused.whole, getattr(dev, name))
+
+
+@triton.jit
+def without_any(word, routine: tl.constexpr, arguments):
+    routine(None, *arguments)
+
+
+def with_context():
+    """The device functions whose first argument is the context, and the number of arguments that they want behind it."""
+    for name in dev.__all__:
+        function = getattr(getattr(dev, name), "fn", getattr(dev, name))
+        first, *others = inspect.signature(function).parameters.values() if inspect.isroutine(function) else [None]
+        if first and first.name == "ctx":
+            yield name, sum(each.default is each.empty for each in others)
+
+
+@pytest.mark.parametrize(("name", "count"), list(with_context()))
+def test_none_in_place_of_the_context_is_named(refused, name, count):
+    routine = name.removesuffix("_grid")
+    words = rf"kernel without_any: {routine}(_grid)?: PE \d+: ctx: got None; wants a device context, which .*, as the first argument"
+    with pytest.raises(InterpreterError, match=words):
+        without_any[(1,)](refused.whole, getattr(dev, name), (refused.whole,) * count)
+
+
+def test_the_second_context_is_named_by_its_own_name(refused):
+    words = (
+        r"translate_pe: PE \d+: dest_ctx: got None; wants a device context, which shmem.device_context\(\) returns\W*$"
+    )
+    with pytest.raises(InterpreterError, match=words):
+        bad_call[(1,)](shmem.device_context(), dev.translate_pe, (0, None))
 
 
 @triton.jit

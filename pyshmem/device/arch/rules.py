@@ -150,8 +150,8 @@ def fault_of_order(sem: object, scope: object) -> tuple[str, object, str] | None
 
 
 @triton.constexpr_function
-def wanted_context() -> str:
-    return "a device context, which shmem.device_context() returns, as the first argument"
+def wanted_context(argument: str) -> str:
+    return "a device context, which shmem.device_context() returns" + ", as the first argument" * (argument == "ctx")
 
 
 @triton.constexpr_function

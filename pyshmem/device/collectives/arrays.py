@@ -151,6 +151,7 @@ def fcollect_grid(ctx, dest, source, nelems):
 
 @jit
 def gather(ctx, grid: tl.constexpr, dest, source, nelems):
+    arch.check_context(ctx, "fcollect")
     check(ctx, "fcollect", dest, source, nelems * n_pes(ctx), nelems)
     event = arch.begin_meeting(ctx, "fcollect", source, nelems)
     slot, first, count = enter(ctx, "fcollect", grid, nelems)
@@ -222,6 +223,7 @@ def alltoall_grid(ctx, dest, source, nelems):
 
 @jit
 def swap(ctx, grid: tl.constexpr, dest, source, nelems):
+    arch.check_context(ctx, "alltoall")
     check(ctx, "alltoall", dest, source, nelems * n_pes(ctx), nelems * n_pes(ctx))
     event = arch.begin_meeting(ctx, "alltoall", source, nelems)
     slot, first, count = enter(ctx, "alltoall", grid, nelems)

@@ -174,6 +174,7 @@ def all_to_all(ctx, tile, axis: tl.constexpr = None):
 @jit
 def check_cut(ctx, routine: tl.constexpr, tile, axis: tl.constexpr):
     """Check a tile whose dimension ``axis`` is cut into pieces, or which has a row for each member."""
+    arch.check_context(ctx, routine)
     if axis is None:
         arch.check_tile(ctx, routine, "tile", tile, ctx.members)
     else:

@@ -88,9 +88,9 @@ def check_here(ctx, routine: tl.constexpr, argument: tl.constexpr, pointer, nele
 
 
 @triton.constexpr_function
-def check_context(ctx: object, routine: str) -> None:
+def check_context(ctx: object, routine: str, argument: str = "ctx") -> None:
     if not isinstance(ctx, tl.tuple):  # Triton 3.6 hides the names of its fields here
-        refuse_call(ArgumentError, routine, "ctx", ctx, wanted_context())
+        refuse_call(ArgumentError, routine, argument, ctx, wanted_context(argument))
 
 
 @triton.constexpr_function

@@ -157,13 +157,13 @@ def check_alone(ctx: Any, routine: str, programs: Any) -> None:
         refuse_call(ArgumentError, routine, "grid", f"{number(programs)} programs", wants)
 
 
-def check_context(ctx: Any, routine: str) -> None:
+def check_context(ctx: Any, routine: str, argument: str = "ctx") -> None:
     generation = getattr(ctx, "generation", None)
     if generation is None:
-        refuse_call(ArgumentError, routine, "ctx", describe(ctx), wanted_context())
+        refuse_call(ArgumentError, routine, argument, describe(ctx), wanted_context(argument))
     if number(generation) != encoded(job.generation) or not job.inits:
         got = "a device context of before finalize"
-        refuse_call(NotInitializedError, routine, "ctx", got, "one from shmem.device_context() since init")
+        refuse_call(NotInitializedError, routine, argument, got, "one from shmem.device_context() since init")
 
 
 def check_apart(routine: str, sig_addr: Any, dest: Any, nelems: Any) -> None:
