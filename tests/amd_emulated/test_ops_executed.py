@@ -42,6 +42,7 @@ def plan_memory(rows, npes):
         parts=torch.zeros(rows, COLUMNS, dtype=BF16),
         slots=shmem.zeros((2 * max(npes - 1, 1), each, COLUMNS), dtype=BF16),
         flags=words[-rows:],
+        tall=encoded(each),
     )
 
 

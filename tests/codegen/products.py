@@ -51,6 +51,7 @@ def compiled(kernel, target, dtype=torch.bfloat16, edges=False, row=None, **cons
     words, floats = array(torch.uint64), array(torch.float32)
     arrays = dict.fromkeys(("words", "tallies", "flags"), words) | {"sums": floats, "rows": array(dtype)}
     arrays |= dict.fromkeys(("parts", "slots"), array(result)) | {"scales": floats if eight else None}
+    arrays["tall"] = encoded(1024)
     threads = row.warps * TARGETS[target].warp_size
     form = Form(
         row.BM, row.BN, row.BK, A_ALONG=True, B_ALONG=True, DESCRIBED=target == "nvidia", WHOLE=not edges and target != "nvidia", EDGES=edges,

@@ -127,6 +127,9 @@ class Gathering:
         )
         self.words = torch.zeros(16, dtype=torch.int64)
 
+    def resized(self, *arguments):
+        return self
+
     def __call__(self, *arrays):
         self.does("multiply")()
 
@@ -157,8 +160,9 @@ def made(kind, graph, n_pes, monkeypatch):
     monkeypatch.setattr(producer_consumer, "Flags", stand_ins["Chunks"])
     monkeypatch.setattr(producer_consumer, "Gathering", lambda *arguments, **options: Gathering(graph, space))
     counts = SimpleNamespace(computing="multiply", sending="send")
-    monkeypatch.setattr(Specialized, "__init__", lambda self, *arguments: setattr(self, "counts", counts))
-    monkeypatch.setattr(Specialized, "prepare", lambda self, a, b, first, kind: graph.does(kind))
+    monkeypatch.setattr(Specialized, "counts", counts, raising=False)
+    monkeypatch.setattr(Specialized, "__init__", lambda self, problem, a, b, space: self.cut(problem, a, b))
+    monkeypatch.setattr(Specialized, "kernel_of", lambda self, problem, base, kind: graph.does(kind))
     team = SimpleNamespace(size=n_pes, me=0)
     problem = SimpleNamespace(
         team=team, n_pes=n_pes, me=0, M=ROWS, N=COLUMNS, K=INNER, k=INNER, dtype=torch.bfloat16, scaling=copy_engine.NONE,

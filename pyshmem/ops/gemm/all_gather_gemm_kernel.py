@@ -7,6 +7,7 @@ memory, a chunk is the slabs of a tile's rows, and its flag counts the slabs tha
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.bound_kernels import Numbered, Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.memory import workspace_of
@@ -25,9 +26,21 @@ from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples, scaled, scales_of
 from pyshmem.ops.gemm.slabs import await_slabs, slabs_in, slabs_of_turn, tell_slabs
-from pyshmem.ops.gemm.tile import Operands, Slabs, numbers_of, operand, product, product_sending, shape_of, sizes_of
+from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.tile import (
+    Form,
+    Operands,
+    Slabs,
+    numbers_of,
+    operand,
+    product,
+    product_sending,
+    shape_of,
+    sizes_of,
+)
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime.gpu.launch import like
 
 CHUNKS = 4  # of the rows that the copy engine brings
 
@@ -83,7 +96,7 @@ class Result(NamedTuple):
 
 @triton.jit(do_not_specialize=["chunks"])
 def gather_and_multiply(
-    ctx, memory, shape, chunks, encoded, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+    ctx, memory, chunks, shape, encoded, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
 ):
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of a PE come in ``chunks`` chunks, each with a flag.
 
@@ -178,7 +191,8 @@ def own_tile(ctx, ops, place, gathered, begin, end, a, scale_a, FORM: tl.constex
         slabs = Slabs(a, dest, length, 1, 1, me + 1, FAN, begin, end - begin)
         tile = product_sending(ctx, ops, place.row, place.column, 0, last, slabs, FORM, FORM.CUT, True)
         send_scales(ctx, gathered, scale_a, place.tall, begin, end, FORM)
-        tell_slabs(ctx, memory.flags + me * gathered.chunks, begin, end, gathered.batch)
+        count, chunks = slabs_in(place.tall, K, FORM.SLAB * FORM.BN), gathered.chunks
+        tell_slabs(ctx, memory.flags + me * chunks, begin, end, count, chunks, gathered.batch)
         return tile
     else:
         return product(ctx, ops, place.row, place.column, 0, last, FORM.A_ALONG, FORM)
@@ -244,8 +258,13 @@ def await_rows(ctx, flags, epoch, pe, first, last, size, chunks):
             dev.signal_wait_until(ctx, flags + pe * chunks + chunk, dev.CMP_GE, epoch)
 
 
-class Gathering:
+class Gathering(Steps):
     """The kernel of a plan with its memory. Call it with arrays like a, b and out."""
+
+    @classmethod
+    def serves(cls, problem: Problem) -> bool:
+        """All sizes of a product are numbers for its kernel. A PE without rows would not tell its flags."""
+        return problem.n_pes <= problem.M
 
     def __init__(
         self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None, sends: bool
@@ -253,40 +272,59 @@ class Gathering:
         """sends: whether the kernel sends the rows of a, which are contiguous then."""
         n, uint64 = problem.n_pes, torch.uint64
         aligned = problem.K * a.itemsize % 16 == 0  # of gathered rows
-        layout = problem.a._replace(aligned=aligned and problem.a.aligned)
+        self.layout, self.sends = problem.a._replace(aligned=aligned and problem.a.aligned), sends
         if sends:
-            layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
-        product = Product(problem._replace(a=layout), problem.options.order, problem.M, layout, True)
-        product.keep(product.tiles // n)
-        row, most = product.row, -(-problem.M // n)
-        self.chunks = max(-(-most // row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
+            self.layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
+        product, most = self._product(problem), -(-problem.M // n)
+        self.chunks = max(-(-most // product.row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
         self.space = workspace_of(
             problem,
             space,
-            None,  # flags count what has come in all calls
+            (problem.M,),  # with it, flags have the same places
             words=((protocol.words_of(n),), uint64),
             flags=((n, self.chunks), uint64),
             gathered=((problem.M, problem.K), a.dtype),
             tallies=((product.most_streamed,), uint64),
             **gathered_scales(problem),
         )
-        self.words, self.flags, self.gathered = (self.space[name] for name in ("words", "flags", "gathered"))
+        self.words, self.flags = self.space["words"], self.space["flags"]
+        self.groups = -1  # of streamed tiles, for which there are sums
+        self.cut(problem, a, b)
+
+    def _product(self, problem: Problem) -> Product:
+        product = Product(problem._replace(a=self.layout), problem.options.order, problem.M, self.layout, True)
+        product.keep(product.tiles // problem.n_pes)
+        return product
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        n, product = problem.n_pes, self._product(problem)
+        if product.groups > self.groups:
+            self.groups, self.kernels = product.groups, cache(self._preparing(problem, product, a, b))
+        form = product.form(n - 1 if self.sends else 0, rows=problem.m)
+        cut = form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0
+        numbers = self._shape(problem), product.schedule(0, problem.corner[1])
+        self.kernel = Numbered(self.kernels(form._replace(CUT=self.sends and cut)), *numbers)
+
+    def _shape(self, problem: Problem) -> Any:
+        return shape_of(problem.M, problem.n, problem.K, self.layout.pitch, problem.b.pitch, max(problem.n, 1))
+
+    def _preparing(self, problem: Problem, product: Product, a: torch.Tensor, b: torch.Tensor) -> Any:
+        """Return what compiles the kernel in a form, for arrays like a and b."""
         memory = Memory(
-            self.words, self.flags, self.gathered, self.space.get("scales"), product.sums(a.device),
+            self.words, self.flags, self.space["gathered"], self.space.get("scales"), product.sums(a.device),
             self.space["tallies"],
         )  # fmt: skip
-        out = a.new_empty(problem.result, dtype=problem.dtype)
-        shape = shape_of(problem.M, problem.n, problem.K, layout.pitch, problem.b.pitch, max(out.stride(0), 1))
-        schedule = product.schedule(0, problem.corner[1])
-        form = product.form(n - 1 if sends else 0, rows=problem.m)
-        cut = bool(problem.M % n or share_of(problem.M, 0, n) * problem.K % (form.SLAB * row.BN))
-        constants = {"FORM": form._replace(CUT=cut), "EPILOGUE": problem.options.epilogue}
-        self.kernel = Prepared(
-            gather_and_multiply, product.programs,
-            (shmem.device_context(problem.team), memory, shape, self.chunks, schedule),
-            (a, b, out, *samples(problem.scaling, a)), parameters(problem.scaling) | constants,
-            **row.compiled,
-        )  # fmt: skip
+        numbers = self._shape(problem), product.schedule(0, problem.corner[1])
+        arrays = like((a, b, a.new_empty(problem.result, dtype=problem.dtype), *samples(problem.scaling, a)))
+        fixed = shmem.device_context(problem.team), memory, self.chunks
+
+        def prepared(form: Form) -> Prepared:
+            constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
+            return Prepared(
+                gather_and_multiply, product.programs, fixed, (*numbers, *arrays), constants, **product.row.compiled
+            )
+
+        return prepared
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)

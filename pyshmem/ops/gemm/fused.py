@@ -26,18 +26,19 @@ class MultiplyAndSend(Steps):
 
     @classmethod
     def serves(cls, problem: Problem) -> bool:
-        """Those that end a call on all PEs together share memory."""
-        return problem.operator != "gemm_reduce_scatter"
+        """All sizes of a product are numbers for its kernel."""
+        return True
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.kind = KINDS[problem.operator, problem.split].value
         n, item, adding = problem.n_pes, problem.dtype, adds(self.kind)
-        own = -(-problem.M // n)  # rows of a slot
-        product = self._product(problem)
+        product, own = self._product(problem), -(-problem.M // n)  # the rows of a slot
+        self.tall = own
+        ends = problem.operator != "gemm_reduce_scatter"  # a call on all PEs before the next one begins on any
         self.space = workspace_of(
             problem,
             space,
-            () if self.serves(problem) else None,
+            () if ends else (problem.M,),  # with it, slots and flags have the same places
             words=((protocol.words_of(n),), torch.uint64),
             tallies=((product.most_streamed,), torch.uint64),
             flags=((1 + product.tiles // n * (n - 1) if adding else 1,), torch.uint64),
@@ -55,22 +56,22 @@ class MultiplyAndSend(Steps):
         if self.multiply is None or not self.multiply.holds(product):
             words, tallies, flags, slots = (self.space[name] for name in ("words", "tallies", "flags", "slots"))
             sample = self.space["result 0"] if problem.symmetric else a.new_empty(problem.result, dtype=problem.dtype)
-            self.multiply = Multiply(product, self.kind, (words, tallies, self.parts, slots, flags), (a, b, sample))
+            places = words, tallies, self.parts, slots, flags
+            self.multiply = Multiply(product, self.kind, places, (a, b, sample), self.tall)
         self.kernel = self.multiply.of(product, problem.corner)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)
 
 
-class MultiplyAndSendRows:
+class MultiplyAndSendRows(Gathering):
     """all_gather_gemm: the K loops of the tiles of own rows send these rows."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.gathering = Gathering(problem, a.contiguous(), b, space, sends=True)
-        self.space = self.gathering.space
+        super().__init__(problem, a.contiguous(), b, space, sends=True)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
-        self.gathering(a.contiguous(), b, out, *scales)
+        self.kernel(a.contiguous(), b, out, *scales)
 
 
 STEPS = dict.fromkeys(KINDS, MultiplyAndSend) | {("all_gather_gemm", "rows"): MultiplyAndSendRows}

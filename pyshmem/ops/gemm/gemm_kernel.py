@@ -10,6 +10,8 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.device.arch import decoded
+from pyshmem.device.arch.fields import encoded
 from pyshmem.kernels.bound_kernels import Numbered, Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
@@ -56,6 +58,8 @@ class Memory(NamedTuple):
     """The arrays of a plan. words: of rounds.  sums, tallies: of streamed tiles.  flags: of parts that have come.
 
     parts: this PE's products of rows that others own.  slots: the parts of peers, two sets in turn.
+    tall: the rows of a slot, encoded. A peer has flags for so many rows. It is the same in all calls on the same memory: so
+    only one peer ever writes a flag, and no call writes to the slots of the one before.
     """
 
     words: Any
@@ -64,6 +68,7 @@ class Memory(NamedTuple):
     parts: Any
     slots: Any
     flags: Any
+    tall: Any
 
 
 class Place(NamedTuple):
@@ -121,11 +126,11 @@ def multiply_and_send(
         slabs = Slabs(source, dest, height, width, shape.pitch, to, fan, 0, SLABS)
         tile = product_sending(ctx, ops, place.row, place.column, 0, depth, slabs, FORM, FORM.EDGES)
         set_flag(ctx, call, flag, to, KIND)
-        met = meet(ctx, call, place, met, KIND)
+        met = meet(ctx, call, place, met, KIND, FORM)
         last = (not FORM.STREAMED) & (index + programs >= schedule.whole)
         source, dest, to, fan = store_result(ctx, tile, call, place, last, FORM.BM, KIND, FORM, EPILOGUE)
         height, width = place.tall, place.wide
-        flag = flag_of(ctx, place, schedule, KIND)
+        flag = flag_of(ctx, place, call, KIND, FORM)
         if last:
             set_flag(ctx, call, flag, to, KIND)
         tl.debug_barrier()  # other threads load the slabs
@@ -157,12 +162,12 @@ def stream_tiles(
             flag, fan = 0, 0
             tally = call.memory.tallies + (group - schedule.whole + streamed)
             if add_part(ctx, tile, iterations, tally, program, streamed, BM, BN):
-                met = meet(ctx, call, place, met, KIND)
+                met = meet(ctx, call, place, met, KIND, FORM)
                 for down in range(0, BM, BM // STRIPS):
                     strip = sum_of_parts(iterations, streamed, down, BM, BN)
                     below = lower(place, down)
                     _, _, to, _ = store_result(ctx, strip, call, below, True, BM // STRIPS, KIND, FORM, EPILOGUE)
-                set_flag(ctx, call, flag_of(ctx, place, schedule, KIND), to, KIND)
+                set_flag(ctx, call, flag_of(ctx, place, call, KIND, FORM), to, KIND)
             start += stop - first
     if fan > 0:  # a program without a streamed part
         remaining = Slabs(slabs.source, slabs.dest, slabs.height, slabs.width, slabs.pitch, to, fan, 0, slabs.count)
@@ -211,11 +216,16 @@ def lower(place, down):
 
 
 @triton.jit
-def flag_of(ctx, place, schedule, KIND: tl.constexpr):
+def flags_each(call, FORM: tl.constexpr):
+    """Return the number of flags of a peer."""
+    return tl.cdiv(decoded(call.memory.tall), FORM.BM) * tl.cdiv(call.shape.N, FORM.BN)
+
+
+@triton.jit
+def flag_of(ctx, place, call, KIND: tl.constexpr, FORM: tl.constexpr):
     """Return the index of the flag of a peer's tile, which its owner waits for; 0 for an own tile, which has none."""
     if adds(KIND):
-        n = dev.n_pes(ctx)
-        mine = 1 + (n - 1 - place.distance) * (schedule.tiles // n) + place.number
+        mine = 1 + (dev.n_pes(ctx) - 1 - place.distance) * flags_each(call, FORM) + place.number
         return tl.where(place.distance > 0, mine, 0)
     else:
         return 0
@@ -230,12 +240,12 @@ def set_flag(ctx, call, flag, to, KIND: tl.constexpr):
 
 
 @triton.jit
-def meet(ctx, call, place, met, KIND: tl.constexpr):
+def meet(ctx, call, place, met, KIND: tl.constexpr, FORM: tl.constexpr):
     """Wait for what an own tile needs: the parts of peers, and, once, their leave to write. Return whether that is done."""
     if adds(KIND):
         n = dev.n_pes(ctx)
         for i in range(tl.where(place.distance == 0, n - 1, 0)):
-            flag = call.memory.flags + 1 + i * (call.schedule.tiles // n) + place.number
+            flag = call.memory.flags + 1 + i * flags_each(call, FORM) + place.number
             dev.signal_wait_until(ctx, flag, dev.CMP_GE, call.epoch)
     if shows(KIND):
         if (met == 0) & (place.distance == 0):
@@ -267,7 +277,7 @@ def store_result(
     if shows(KIND):
         fan = FAN
     if adds(KIND):
-        space = tl.cast(tl.cdiv(call.shape.M, n), tl.int64) * pitch  # of a slot
+        space = tl.cast(decoded(call.memory.tall), tl.int64) * pitch  # of a slot
         parity = tl.cast(call.epoch % 2, tl.int64) * (n - 1)
         within = tl.cast(place.inner, tl.int64) * pitch + place.column
         if place.distance == 0:
@@ -295,13 +305,17 @@ class Multiply:
     """The kernel with its memory, for products of any number of rows that this holds. ``of`` returns it for one of them."""
 
     def __init__(
-        self, product: Product, kind: int, places: tuple[torch.Tensor, ...], operands: tuple[torch.Tensor, ...]
-    ) -> None:
-        """places: the plan's words, tallies, parts, slots and flags.  operands: arrays like a, b and c."""
+        self, product: Product, kind: int, places: tuple[torch.Tensor, ...], operands: tuple[torch.Tensor, ...],
+        tall: int = 0,
+    ) -> None:  # fmt: skip
+        """places: the plan's words, tallies, parts, slots and flags.  operands: arrays like a, b and c.
+
+        tall: as in Memory.
+        """
         problem, (a, _, c) = product.problem, operands
         words, tallies, *others = places
         self._kind, self._pitch, self._groups = kind, max(c.stride(0), 1), product.groups
-        memory = Memory(words, product.sums(a.device), tallies, *others)
+        memory = Memory(words, product.sums(a.device), tallies, *others, encoded(tall))
         fixed, arrays = (shmem.device_context(problem.team), memory), like((*operands, *samples(problem.scaling, a)))
 
         def compiled(form: Form, numbers: tuple[Any, ...]) -> Prepared:

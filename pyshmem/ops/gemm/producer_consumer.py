@@ -12,6 +12,7 @@ from pyshmem.ops.gemm.all_gather_gemm_kernel import Gathering
 from pyshmem.ops.gemm.exchanges import rows_of, scales_of_pes
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE
+from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.gemm.workgroup_specialized import Specialized
 from pyshmem.ops.shares import start_of
 from pyshmem.ops.streams import Side
@@ -22,10 +23,12 @@ class MultiplyThenSend(Specialized):
     """One kernel makes tiles and sets their flags; another one, on a side stream and on other SMs, sends them."""
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        super().__init__(problem, a, b, space)
         self.side = Side()
-        self.producer = self.prepare(a, b, 0, self.counts.computing)
-        self.consumer = self.prepare(a, b, self.counts.computing, self.counts.sending)
+        super().__init__(problem, a, b, space)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.producer = self.kernel_of(problem, 0, self.counts.computing)
+        self.consumer = self.kernel_of(problem, self.counts.computing, self.counts.sending)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         begun = self.side.after()
@@ -35,20 +38,30 @@ class MultiplyThenSend(Specialized):
         self.side.join()
 
 
-class CopyThenMultiply:
+class CopyThenMultiply(Steps):
     """The copy engine brings the rows of all PEs, a flag behind each chunk; one kernel multiplies them as they come."""
+
+    @classmethod
+    def serves(cls, problem: Problem) -> bool:
+        """As its kernel."""
+        return Gathering.serves(problem)
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.team = problem.team
-        self.multiply = gathering = Gathering(problem, a, b, space, sends=False)
-        self.space, self.chunks, self.gathered = gathering.space, gathering.chunks, gathering.gathered
+        self.gathering = gathering = Gathering(problem, a, b, space, sends=False)
+        self.space, self.chunks = gathering.space, gathering.chunks
+        stamp = gathering.words.view(torch.int64)[protocol.STAMP.value]
+        stamp.clamp_(min=1)  # calls of a plan with the same memory may have come before
+        self.flags = Flags(problem.team, gathering.words, gathering.flags[:, :, None])
+        self.sides = [(pe, Side(), Side()) for pe in reversed(peers_of(problem.team))]
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.multiply = self.gathering.resized(problem, a, b)
+        self.gathered = self.space["gathered"]
         if problem.scaling != NONE:
             self.scales = scales_of_pes(problem, self.space["scales"])[problem.me]
-        if space is None:
-            gathering.words.view(torch.int64)[protocol.STAMP.value] = 1
-        self.flags = Flags(problem.team, gathering.words, gathering.flags[:, :, None])
         self.first, _ = rows_of(problem, problem.me)
-        self.sides = [(pe, Side(), Side()) for pe in reversed(peers_of(problem.team))]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""

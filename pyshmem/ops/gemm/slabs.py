@@ -1,6 +1,7 @@
 """Rows that a kernel sends as slabs of contiguous memory: which program sends which, and the flags that count them.
 
-A chunk is the slabs of a tile's rows. Its flag counts the slabs of it that have come, in all calls.
+A chunk is the slabs of a tile's rows. Its flag counts the slabs of it that have come, in all calls. What lies behind the
+last slab of a call counts as come with it, so that each call adds as much to every flag, whatever its rows.
 """
 
 from __future__ import annotations
@@ -42,15 +43,18 @@ def slabs_in(rows, K, SIZE: tl.constexpr):
 def await_slabs(ctx, flags, epoch, first, count, tall, K, batch, SIZE: tl.constexpr):
     """Wait until ``count`` rows from ``first`` on, of the ``tall`` rows of a PE, have come ``epoch`` times."""
     last = tl.minimum(first + count, tall)
-    slabs, begin = slabs_in(tall, K, SIZE), tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
+    begin = tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
     for chunk in range(begin // batch, tl.where(last > first, tl.cdiv(slabs_in(last, K, SIZE), batch), 0)):
-        due = tl.minimum(slabs - chunk * batch, batch)
-        dev.signal_wait_until(ctx, flags + chunk, dev.CMP_GE, epoch * tl.cast(due, tl.uint64))
+        dev.signal_wait_until(ctx, flags + chunk, dev.CMP_GE, epoch * tl.cast(batch, tl.uint64))
 
 
 @triton.jit
-def tell_slabs(ctx, flags, begin, end, size):
-    """Add the slabs begin to end - 1, which have been sent, to the flags of their chunks of ``size`` slabs on all peers."""
+def tell_slabs(ctx, flags, begin, end, slabs, chunks, size):
+    """Add the slabs begin to end - 1, which have been sent, to the flags of their chunks of ``size`` slabs on all peers.
+
+    slabs: of the call, in up to ``chunks`` chunks.
+    """
+    end = tl.where((end == slabs) & (end > begin), chunks * size, end)
     for chunk in range(begin // size, tl.where(end > begin, tl.cdiv(end, size), 0)):
         count = tl.minimum(end, chunk * size + size) - tl.maximum(begin, chunk * size)
         for i in range(1, dev.n_pes(ctx)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -12,15 +13,17 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.bound_kernels import Numbered, Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
-from pyshmem.ops.gemm.tile import operands, product, shape_of, sizes_of
+from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
 from pyshmem.ops.workspace import Workspace
+from pyshmem.runtime.gpu.launch import like
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
 
@@ -33,23 +36,23 @@ class Memory(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """How many programs multiply, and how many send."""
+    """How many programs multiply, and how many send. base: the first program of this grid; kernels get it encoded."""
 
     computing: Any
     sending: Any
+    base: Any
 
 
 class Corner(NamedTuple):
-    """above, before: as in tile.Schedule.  base: the first program of this grid. Kernels get encoded numbers."""
+    """above, before: as in tile.Schedule. Kernels get encoded numbers."""
 
     above: Any
     before: Any
-    base: Any
 
 
 @triton.jit
 def multiply_or_send(
-    ctx, memory, shape, counts, corner, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
+    ctx, memory, counts, shape, corner, a, b, c, scale_a, scale_b, FORM: tl.constexpr, EPILOGUE: tl.constexpr
 ):
     """The first ``counts.computing`` programs multiply, the others send. This grid is that of the programs from base on."""
     BM: tl.constexpr = FORM.BM
@@ -57,7 +60,7 @@ def multiply_or_send(
     FAN: tl.constexpr = FORM.FAN
     shape = sizes_of(shape)
     M, N, above, before = shape.M, shape.N, decoded(corner.above), decoded(corner.before) * FORM.VECTOR
-    program = decoded(corner.base) + tl.program_id(0)
+    program = decoded(counts.base) + tl.program_id(0)
     epoch = protocol.enter(ctx, memory.words)
     high, columns = tl.cdiv(M, BM), tl.cdiv(N, BN)
     result = c + tl.cast(above, tl.int64) * shape.pitch + before
@@ -94,42 +97,52 @@ def places_of(result, shape, row, column, r, q, FORM: tl.constexpr):
     return result + tl.cast(row, tl.int64) * shape.pitch + column + r * shape.pitch + q, mask
 
 
-class Specialized:
-    """The kernel for gemm_all_gather, with its memory. ``prepare`` compiles the grid of some of its programs."""
+class Specialized(Steps):
+    """The kernel for gemm_all_gather, with its memory. ``kernel_of`` returns it on the grid of some of its programs."""
+
+    @classmethod
+    def serves(cls, problem: Problem) -> bool:
+        """All sizes of a product are numbers for its kernel."""
+        return True
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        self.problem = problem
-        self.product = Product(problem, "data_parallel", problem.m, problem.a, False)
-        sending = min(SENDERS, max(self.product.programs // 4, 1))
-        self.counts = Programs(max(self.product.programs - sending, 1), sending)
+        product = Product(problem, "data_parallel", problem.m, problem.a, False)
+        sending = min(SENDERS, max(product.programs // 4, 1))
+        self.counts = Programs(max(product.programs - sending, 1), sending, 0)
         self.space = workspace_of(
             problem,
             space,
             words=((protocol.words_of(problem.n_pes),), torch.uint64),
-            flags=((self.product.most_tiles,), torch.uint64),
+            flags=((product.most_tiles,), torch.uint64),
         )
+        result, memory = self.space["result 0"], Memory(*(self.space[name] for name in Memory._fields))
+        pitches = self.pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
+        operands, counts = like((a, b, result, *samples(problem.scaling, a))), self.counts
 
-    def prepare(self, a: torch.Tensor, b: torch.Tensor, base: int, programs: int) -> Prepared:
-        """Compile the programs from ``base`` on for arrays like a and b."""
-        problem, row, (above, before) = self.problem, self.product.row, self.problem.corner
-        form, result = self.product.form(problem.n_pes - 1, before), self.space["result 0"]
-        memory = Memory(*(self.space[name] for name in Memory._fields))
-        pitches = problem.a.pitch, problem.b.pitch, max(result.stride(0), 1)
-        fixed = (
-            shmem.device_context(problem.team), memory, shape_of(problem.m, problem.n, problem.k, *pitches), self.counts,
-            Corner(*map(encoded, (above, before // form.VECTOR, base))),
-        )  # fmt: skip
-        constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
-        return Prepared(
-            multiply_or_send, programs, fixed, (a, b, result, *samples(problem.scaling, a)), constants,
-            **row.compiled,
-        )  # fmt: skip
+        def prepared(form: Form, base: int, programs: int) -> Prepared:
+            return Prepared(
+                multiply_or_send, programs,
+                (shmem.device_context(problem.team), memory, counts._replace(base=encoded(base))),
+                (shape_of(problem.m, problem.n, problem.k, *pitches), Corner(*map(encoded, (0, 0))), *operands),
+                parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
+                **product.row.compiled,
+            )  # fmt: skip
+
+        self.prepare = cache(prepared)
+        self.cut(problem, a, b)
+
+    def kernel_of(self, problem: Problem, base: int, programs: int) -> Numbered:
+        """Return the kernel of the programs from ``base`` on, to be called with a, b, the result and the scales."""
+        above, before = problem.corner
+        form = Product(problem, "data_parallel", problem.m, problem.a, False).form(problem.n_pes - 1, before)
+        shape = shape_of(problem.m, problem.n, problem.k, *self.pitches)
+        corner = Corner(encoded(above), encoded(before // form.VECTOR))
+        return Numbered(self.prepare(form, base, programs), shape, corner)
 
 
 class MultiplyOrSend(Specialized):
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        super().__init__(problem, a, b, space)
-        self.kernel = self.prepare(a, b, 0, sum(self.counts))
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.kernel = self.kernel_of(problem, 0, sum(self.counts))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)
