@@ -142,7 +142,7 @@ def _tell(text: str) -> None:
 
 
 def site() -> str:
-    """Return the line of the program that called pyshmem, as "heat.py:12"."""
+    """Return the line of the program that called pyshmem, as "heat.py:12"; "" in a program in C."""
     return _line(_program(sys._getframe()))
 
 
@@ -199,7 +199,7 @@ def _outside_libraries(frame: FrameType | None) -> FrameType | None:
 
 
 def _line(frame: FrameType | None) -> str:
-    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else "?"
+    return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
 
 
 def where() -> str:
@@ -208,15 +208,15 @@ def where() -> str:
 
 
 def _place(frame: FrameType | None) -> str:
-    """Such as "is in wait_until at heat.py:12"."""
+    """Such as "is in wait_until at heat.py:12"; without the line in a program in C."""
     line, ours = _line(_program(frame)), list(_ours(frame))
     if not ours:
         return f"is in no call of pyshmem, at {_line(_outside_libraries(frame))}"
     errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
-    if errors and line == "?":
+    if errors and not line:
         return f"has failed: {tracebacks.origin(errors[-1])}"  # in the hook for exceptions
     routines = [each.f_locals["routine"] for each in ours if isinstance(each.f_locals.get("routine"), str)]
-    return f"is in {routines[-1] if routines else ours[-1].f_code.co_name} at {line}"
+    return f"is in {routines[-1] if routines else ours[-1].f_code.co_name}" + (f" at {line}" if line else "")
 
 
 def _waits_for(frame: FrameType | None) -> str:

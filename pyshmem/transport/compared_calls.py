@@ -31,14 +31,13 @@ class Watched:
         """
         self._compared = ""
         call = f"{routine} {detail}".strip()
-        note = f"{call}\n{site()[-100:]}".encode()[:_NOTE].ljust(_NOTE)
+        place = site()  # "" in a program in C
+        note = f"{call}\n{f' at {place[-100:]}' if place else ''}".encode()[:_NOTE].ljust(_NOTE)
         notes = [each.decode(errors="replace").rstrip() for each in self._meeting.share(routine, note)]
         callers = grouped(dict(enumerate(each.partition("\n")[0] for each in notes)))
         if len(callers) > 1:
             kind = ArgumentError if len({each.split()[0] for each in callers}) > 1 else OutOfRangeError
-            calls = [
-                f"{each} at {notes[pes[0]].partition(chr(10))[2]} on {listed(pes)}" for each, pes in callers.items()
-            ]
+            calls = [f"{each}{notes[pes[0]].partition(chr(10))[2]} on {listed(pes)}" for each, pes in callers.items()]
             wants = f"the same call on all PEs of {self._meeting.name}"
             refuse(kind, routine, "call", " and ".join(calls), wants)
 

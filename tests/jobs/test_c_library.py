@@ -179,6 +179,24 @@ def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, prin
     assert done.stderr.endswith(said) and (said or not done.stderr)
 
 
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        (
+            "differ",
+            r"shmem_malloc: PE 0: call: got \S+ of 8 bytes aligned to 64 on cpu on PE 0 and \S+ of 9 bytes .* on cpu on PE 1;",
+        ),
+        ("wait", r"PE \d: ivar: got 0 at heap offset \d+ \(in \d+ to \d+\) in 1 s; wants a value == 1; "),
+    ],
+)
+def test_errors_of_a_c_program_name_no_line_where_they_know_none(what, said):
+    variables = {**os.environ, "SHMEM_DEBUG": "1", "PYSHMEM_WAIT_TIMEOUT": "1"}
+    command = [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("ends"), what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=variables)
+    assert done.returncode == 1 and re.search(said, done.stderr), done.stderr
+    assert not re.search(r" at (\?|$)", done.stderr, re.MULTILINE), done.stderr
+
+
 # No PE ends the job before all have said why.
 TOGETHER = """
 import ctypes, sys

@@ -1,5 +1,5 @@
-/* Ends of a C program: without finalize, by exit in the middle, by a signal; and signals that it handles itself, in the
- * middle of a wait too. */
+/* Ends of a C program: without finalize, by exit in the middle, by a signal, by errors; and signals that it handles
+ * itself, in the middle of a wait too. */
 #include <shmem.h>
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +19,7 @@ int main(int count, char **words) {
     long *word = shmem_calloc(1, sizeof *word);
     if (!strcmp(what, "exit") && shmem_my_pe() == 1) exit(7);
     if (!strcmp(what, "kill") && shmem_my_pe() == 1) raise(SIGKILL);
+    if (!strcmp(what, "differ")) shmem_malloc(8 + (size_t)shmem_my_pe());
     if (*what && strcmp(what, "return")) shmem_long_wait_until(word, SHMEM_CMP_EQ, 1); /* for ever */
     signal(SIGALRM, release), released = word;
     setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 1000}, NULL);
