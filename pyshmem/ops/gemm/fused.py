@@ -31,7 +31,8 @@ class MultiplyAndSend(Steps):
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.kind = KINDS[problem.operator, problem.split].value
-        n, item, adding = problem.n_pes, problem.dtype, adds(self.kind)
+        self.adding = adding = adds(self.kind)
+        n, item = problem.n_pes, problem.dtype
         product, own = self._product(problem), -(-problem.M // n)  # the rows of a slot
         self.tall = own
         ends = problem.operator != "gemm_reduce_scatter"  # a call on all PEs before the next one begins on any
@@ -49,7 +50,7 @@ class MultiplyAndSend(Steps):
         self.cut(problem, a, b)
 
     def _product(self, problem: Problem) -> Product:
-        return Product(problem, problem.options.order, problem.m, problem.a, adds(self.kind))
+        return Product(problem, problem.options.order, problem.m, problem.a, self.adding)
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         product = self._product(problem)

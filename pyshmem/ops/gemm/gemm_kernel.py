@@ -340,7 +340,7 @@ class Multiply:
         problem, n_pes = product.problem, product.problem.n_pes
         fan = {ALONE.value: 0, SCATTER.value: min(1, n_pes - 1)}.get(self._kind, n_pes - 1)
         form = product.form(fan, corner[1])
-        if adds(self._kind) and not _aligned_rows(product):
+        if product.adding and not _aligned_rows(product):
             form = form._replace(DESCRIBED=False)
         shape = shape_of(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, self._pitch)
         numbers = shape, product.schedule(corner[0], corner[1] // form.VECTOR)

@@ -63,7 +63,7 @@ class Lengths:
         self.private = InTurnBySize()
         self._problem = problem
         self._choices: list[Choice] = []
-        self._most: dict[tuple[str, str], Most] = {}  # by schedule and order
+        self._most: dict[tuple[str, str, bool], Most] = {}  # by schedule and order, and whether each PE may have rows
         most = room_for(problem.M)
         for rows in (min(most // 2 + 1, most), most):
             self.choose(rows, (problem.a, problem.b))
@@ -93,11 +93,12 @@ class Lengths:
 
         The first ones are for its rows alone; if more rows come, the next ones are for as many as they may be.
         """
+        key = problem.options.schedule, problem.options.order, problem.n_pes > problem.M
+        found = self._most.get(key)
+        if found is not None and found.serves(problem):
+            return found
         if not steps_that_serve(problem):
             return None
-        key = problem.options.schedule, problem.options.order
-        found = self._most.get(key)
-        if found is None or not found.serves(problem):
-            more = found is not None
-            found = self._most[key] = Most(with_rows(problem, room_for(problem.M)) if more else problem)
+        more = found is not None
+        found = self._most[key] = Most(with_rows(problem, room_for(problem.M)) if more else problem)
         return found

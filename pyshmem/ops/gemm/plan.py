@@ -275,7 +275,7 @@ def call(
         each = {name: value for name, value in options.items() if name in OfGradients._fields}
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
-    like = _like(a, b, scales) if out is None else None
+    like = _like(asked[2]) if out is None and asked else None
     if plan is None:
         found = find(operator, a, b, group, split, options, scales, like, out)
     else:
@@ -363,7 +363,7 @@ def plan(
         schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b
     )
     scales = taken(options)
-    like = _like(a, b, scales)
+    like = _like(plans.described(None, a, b, *scales))
     found = find(operator, a, b, team, split, options, scales, like)
     found.steps(a, b, found.lengths.accepted.get(like))
     return found
@@ -387,9 +387,11 @@ def _alike(
     return rows, (split, room_for(rows), given, a.shape[1], a.dtype, *plans.shared(b), *forms, *others)
 
 
-def _like(a: torch.Tensor, b: Any, scales: Scales) -> bytes | None:
-    """Return what describes operands on this PE but for the rows of a; None if they are no plain tensors."""
-    found = plans.described(None, a, b, *scales)
+def _like(found: Any) -> bytes | None:
+    """Return what describes operands on this PE but for the rows of a; None if they are no plain tensors.
+
+    found: what plans.described returns for no result, a, b and the scales.
+    """
     # the rows are in the fourth word: one of None, and two of a, are before them
     return found[:24] + found[32:] if type(found) is bytes else None
 
