@@ -14,13 +14,13 @@ MOST_ON_HIP = 4
 _ring: list[Any] = []
 
 
-def _stream() -> Any:
+def _stream(priority: int) -> Any:
     """Return a stream for a side. On HIP all sides take turns on a few, and the host's own streams alone have priority."""
     heap = default()
     if not heap.streams:
         return None
     if heap.driver.vendor == "cuda":
-        return torch.cuda.Stream(priority=-1)  # type: ignore[no-untyped-call]
+        return torch.cuda.Stream(priority=priority)  # type: ignore[no-untyped-call]
     taken = _ring.pop(0) if len(_ring) == MOST_ON_HIP else torch.cuda.Stream()  # type: ignore[no-untyped-call]
     _ring.append(taken)
     return taken
@@ -47,9 +47,10 @@ class _Within:
 class Side:
     """A stream beside the current one. Others may have the same stream: all PEs enqueue on their sides in the same order."""
 
-    def __init__(self) -> None:
+    def __init__(self, priority: int = -1) -> None:
+        """priority: as of torch.cuda.Stream. The usual one is above that of products; 0 is for products beside them."""
         self._used = False
-        self._stream: Any = _stream()
+        self._stream: Any = _stream(priority)
         self._present: Any = None  # an event, which is recorded anew for each wait
 
     def after(self, *others: Any) -> AbstractContextManager[Any]:
@@ -64,6 +65,10 @@ class Side:
         for stream in {current, *others} if others else (current,):
             self._let_wait(self._stream, stream)
         return _Within(self._stream, current)
+
+    def beside(self) -> AbstractContextManager[Any]:
+        """Return a context in which work is enqueued after the present work of the side stream alone, behind an after()."""
+        return nullcontext() if self._stream is None else _Within(self._stream, torch.cuda.current_stream())
 
     def keep(self, array: torch.Tensor) -> None:
         """Let the side stream's present work use the array's memory, though its owner frees it before that is done."""

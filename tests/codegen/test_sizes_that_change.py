@@ -70,7 +70,7 @@ def variants(monkeypatch):
     for module in (product, few_rows, exchanges):
         monkeypatch.setattr(module, "machine", lambda: Machine("nvidia", 132, 1, True))
     for module in (copy_engine, producer_consumer):
-        monkeypatch.setattr(module, "Side", lambda: None)
+        monkeypatch.setattr(module, "Side", lambda **options: None)
     monkeypatch.setattr(producer_consumer, "Flags", lambda *args: None)
     monkeypatch.setattr(copy_engine.Chunks, "__init__", lambda *args: None)
     monkeypatch.setattr(copy_engine.Chunks, "resized", lambda self, count: self)

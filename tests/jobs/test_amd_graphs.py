@@ -211,11 +211,38 @@ def test_a_sum_waits_for_its_parts_and_no_product_for_those_of_its_own_chunk(n_p
     peers, count = n_pes - 1, len(sums)
     assert (count > 1) == (n_pes == 2) and len(products) == (peers + 1) * count
     assert [found.count("wait") for found in sums] == [peers * (chunk + 1) for chunk in range(count)]
-    assert [found.count("multiply") for found in sums] == [peers * count + chunk + 1 for chunk in range(count)]
+    if n_pes == 2:  # with several peers, every other product is on the other stream
+        assert [found.count("multiply") for found in sums] == [peers * count + chunk + 1 for chunk in range(count)]
     assert [found.count("wait") for found in products[-count:]] == [peers * chunk for chunk in range(count)]
     assert not any("put" in found for found in sums), "a sum waits for the copies of this PE's own parts"
     graph.add("next")
     assert len(ancestors(graph.before)[-1]) == len(graph.names) - 1, "the next call would not wait for all of this one"
+
+
+@pytest.mark.parametrize("vendor", ["cuda", "hip"])
+def test_products_for_several_peers_take_turns_on_two_streams(vendor, monkeypatch):
+    """Rows of two waves, so that those of each of four PEs are two chunks."""
+    monkeypatch.setattr(copy_engine, "TILES", 8 * COLUMNS // copy_engine.WIDE)
+    graph = Graph(monkeypatch, vendor)
+    step, arrays = made(ReduceScatter, graph, 4, monkeypatch)
+    graph.add("program")
+    step(*arrays)
+    graph.add("next")
+    found = ancestors(graph.before)
+    products = [node for node, name in enumerate(graph.names) if name == "multiply"]
+    puts = [node for node, name in enumerate(graph.names) if name == "put"]
+    assert len(products) == 4 * 2 and len(puts) == 3 * 2
+    for i, product in enumerate(products):
+        assert [each in found[product] for each in products[:i]] == [(i - k) % 2 == 0 for k in range(i)]
+    assert all(0 in found[product] for product in products), "operands are of the program"
+    assert all(product in found[put] for product, put in zip(products, puts, strict=False)), (
+        "a put waits for its product"
+    )
+    assert len(found[-1]) == len(graph.names) - 1, "the next call would not wait for all of this one"
+    begun = graph.names.index("begin")
+    assert [begun in found[product] for product in products[:2]] == [False, True], (
+        "the current stream's tiles come first"
+    )
 
 
 def test_the_rule_loses_the_sixth_to_eighth_child_with_one_parent(monkeypatch):

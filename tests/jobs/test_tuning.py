@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import pyshmem as shmem
 from pyshmem.launch import PYSHMEMRUN, tune
 from pyshmem.ops.gemm.configurations import Configuration
-from pyshmem.ops.gemm.copy_engine import PARTS, gathered_chunks, parts_of, wave_of
+from pyshmem.ops.gemm.copy_engine import PARTS, chunks_of, gathered_chunks, parts_of, wave_of
 from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
 from pyshmem.ops.gemm.tuning import active
 from pyshmem.ops.gemm.tuning.population import distinct, population, tiles_of
@@ -168,12 +168,40 @@ def test_the_command_wants_a_gpu_for_each_pe(gpus, asked, monkeypatch, capsys):
     assert f"PEs on {gpus} GPUs; it wants 2 GPUs or more" in capsys.readouterr().err
 
 
-@given(st.integers(1, 20_000), st.integers(1, 60_000), st.integers(0, 1))
+@given(st.integers(1, 20_000), st.integers(0, 60_000), st.integers(0, 1))
 def test_chunks_are_of_whole_waves_but_for_the_last_and_as_many_on_every_pe(most, columns, less):
     rows = most - less
     gathered, parts = gathered_chunks(5, 5 + rows, columns, 2), parts_of(5, 5 + rows, columns, most, 2)
-    for chunks in (gathered, parts, gathered_chunks(5, 5 + rows, columns, 4)):
-        assert [first for first, _ in chunks] + [5 + rows] == [5] + [last for _, last in chunks]
-        assert all(last > first for first, last in chunks) or not rows
+    of_several = parts_of(5, 5 + rows, columns, most, 4)
+    for chunks in (gathered, parts, of_several, gathered_chunks(5, 5 + rows, columns, 4)):
+        covers(chunks, 5, 5 + rows)
     assert all((last - first) % wave_of(columns) == 0 for first, last in gathered[:-1])
     assert len(parts) == len(parts_of(0, most, columns, most, 2)) <= PARTS
+    assert len(of_several) == len(parts_of(0, most, columns, most, 4)) <= 2
+
+
+def covers(chunks, first, last):
+    """Assert that chunks are all rows in order, each once."""
+    assert [start for start, _ in chunks] + [last] == [first] + [end for _, end in chunks]
+    assert all(end > start for start, end in chunks) or first == last
+
+
+@given(st.integers(4, 20_000), st.integers(1, 20_000), st.integers(2, 4))
+def test_gathered_rows_are_cut_the_same_way_by_the_pe_that_has_them_and_by_the_others(M, columns, n):
+    problem = SimpleNamespace(M=M, N=columns, n_pes=n)
+    for last in (False, True):
+        every = [chunks_of(problem, pe, last) for pe in range(n)]
+        covers([chunk for chunks in every for chunk in chunks], 0, M)
+        assert len({len(chunks) for chunks in every}) == 1, "PEs wait for as many chunks as peers send"
+        assert len(every[0]) == 1 or last
+
+
+def test_rows_of_four_pes_are_cut_as_was_fastest_on_four_gpus():
+    """2048 rows of each PE: N of the product, and its parts' rows; those of the last peer that are gathered."""
+    for columns, parts, gathered in (
+        (4096, [1024, 1024], [1024, 512, 512]), (3584, [1024, 1024], [1024, 512, 512]),
+        (4608, [1024, 1024], [1024, 512, 512]), (8192, [2048], [2048]),
+    ):  # fmt: skip
+        problem = SimpleNamespace(M=8192, N=columns, n_pes=4)
+        assert [last - first for first, last in parts_of(0, 2048, columns, 2048, 4)] == parts
+        assert [last - first for first, last in chunks_of(problem, 3, True)] == gathered

@@ -60,6 +60,17 @@ def test_copies_of_several_chunks_give_the_product(operator, monkeypatch):
         case.check(case.call(schedule="copy_engine"))
 
 
+def test_fewer_rows_may_be_cut_into_more_chunks(monkeypatch):
+    """Of two PEs 769 rows are 3 chunks and 640 rows 4; of several, 640 rows are one and 512 two. Plans share memory."""
+    monkeypatch.setattr(copy_engine, "TILES", 1)
+    n = shmem.n_pes()
+    for steps in (6, 5, 4):
+        rows = steps * copy_engine.STEP + (steps == 6)
+        case = Case("gemm_reduce_scatter", sizes=(n * rows, 8, 4 * n))
+        for _ in range(2):
+            case.check(case.call(schedule="copy_engine"))
+
+
 def test_with_a_long_k_the_librarys_product_adds_to_the_chunks_of_the_other_of_two_pes(monkeypatch):
     monkeypatch.setattr(copy_engine, "TILES", 1)
     monkeypatch.setattr(copy_engine, "DEEP", 5)

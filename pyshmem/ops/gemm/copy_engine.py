@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,9 +26,10 @@ TILES, TALL, WIDE = 132, 128, 256
 STEP = 128  # rows
 MANY = 6  # waves, from which on chunks have two, but for the last two chunks
 PARTS = 4  # chunks of a PE's rows at most, where parts are added up
+FEW = 3  # waves, up to which the rows of each of several peers are two chunks; of four, halves took 4 % longer on four H200s
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
-# with as many columns on a PE, the rows of each peer are one chunk: with one peer, because the PE's own take longer than
-# their copies; with several, because half of them leave much of the GPU idle. Measured on two and four H200s
+# with as many columns on a PE, the rows of the last peer are one chunk, too: with one peer, because the PE's own take
+# longer than their copies; with several, because half of them leave much of the GPU idle. Measured on two and four H200s
 AHEAD = 3000, 1500
 
 
@@ -38,7 +41,7 @@ def equal_parts(first: int, last: int, count: int) -> list[tuple[int, int]]:
 
 def wave_of(columns: int) -> int:
     """Return the rows of a wave. A chunk of some rows more takes a second wave, in which most of the GPU is idle."""
-    return max(TILES // -(-columns // WIDE), 1) * TALL
+    return max(TILES // max(-(-columns // WIDE), 1), 1) * TALL
 
 
 def waves_in(rows: int, columns: int) -> int:
@@ -67,13 +70,16 @@ def gathered_chunks(first: int, last: int, columns: int, n_pes: int) -> list[tup
 def parts_of(first: int, last: int, columns: int, most: int, n_pes: int) -> list[tuple[int, int]]:
     """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one.
 
-    Of several peers, the rows of each are a chunk: the copies of all but the last one's are behind the products of others.
+    Of several peers, the copies of all but the last one's rows are behind the products of others, and the tiles of one
+    product fill the last wave of another: the rows of each are two chunks, or one of many waves.
     """
-    if most < 4 * STEP or n_pes > 2:
-        return [(first, last)]
     waves = waves_in(most, columns)
+    if most < 4 * STEP or (n_pes > 2 and waves > FEW):
+        return [(first, last)]
+    if n_pes > 2 or waves == 1:
+        return equal_parts(first, last, 2)
     some = -(-waves // PARTS)
-    return equal_parts(first, last, 2) if waves == 1 else cut(first, last, columns, (some,) * -(-waves // some))
+    return cut(first, last, columns, (some,) * -(-waves // some))
 
 
 class GatherRows(Steps):
@@ -122,7 +128,7 @@ class MultiplyGathered(Steps):
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.team, self.side = problem.team, Side()
         gathered = ((problem.M, problem.K), a.dtype)
-        room = Chunks.space(problem.team, len(chunks_of(problem, problem.me))) | gathered_scales(problem)
+        room = Chunks.space(problem.team, len(chunks_of(problem, problem.me, True))) | gathered_scales(problem)
         self.space = workspace_of(problem, space, **room, gathered=gathered)
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.cut(problem, a, b)
@@ -135,11 +141,15 @@ class MultiplyGathered(Steps):
         self.gathered = self.space["gathered"]
         self.scales = scales_of_pes(problem, self.space["scales"]) if problem.scaling != NONE else []
         self.first, self.last = rows_of(problem, team.me)
-        sent = chunks_of(problem, team.me)
-        self.chunks = self.chunks.resized(len(sent))
-        self.sent = [(pe, chunk, i, j) for pe in reversed(peers_of(team)) for chunk, (i, j) in enumerate(sent)]
+        self.chunks = self.chunks.resized(len(chunks_of(problem, team.me, True)))
+        peers = peers_of(team)
+        self.sent = [
+            (pe, chunk, i, j)
+            for pe in reversed(peers)  # the last one gets this PE's rows as the last of its peers'
+            for chunk, (i, j) in enumerate(chunks_of(problem, team.me, pe == peers[0]))
+        ]
         self.blocks = [
-            (pe, chunk, i, j) for pe in peers_of(team) for chunk, (i, j) in enumerate(chunks_of(problem, pe))
+            (pe, chunk, i, j) for pe in peers for chunk, (i, j) in enumerate(chunks_of(problem, pe, pe == peers[-1]))
         ]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
@@ -165,10 +175,16 @@ class MultiplyGathered(Steps):
         return of_rows((self.scales[pe], scales[1]), first - above, last - above)
 
 
-def chunks_of(problem: Problem, pe: int) -> list[tuple[int, int]]:
-    """The rows of ``pe`` in chunks, as many on every PE."""
-    columns, least = problem.N // problem.n_pes, 4 * STEP * problem.n_pes
-    return equal_parts(*rows_of(problem, pe), 2 if least <= problem.M and columns < AHEAD[problem.n_pes > 2] else 1)
+def chunks_of(problem: Problem, pe: int, last: bool) -> list[tuple[int, int]]:
+    """The rows of ``pe`` in chunks, as many on every PE. last: whether ``pe`` is the last peer, whose copy ends the call.
+
+    The products of the others are behind the copies that follow. Of several peers, a quarter is multiplied at the end.
+    """
+    rows, columns, least = rows_of(problem, pe), problem.N // problem.n_pes, 4 * STEP * problem.n_pes
+    if not last or least > problem.M or columns >= AHEAD[problem.n_pes > 2]:
+        return [rows]
+    half, rest = equal_parts(*rows, 2)
+    return [half, *equal_parts(*rest, 2 if problem.n_pes > 2 else 1)]
 
 
 def adds_to_slots(problem: Problem) -> bool:
@@ -181,20 +197,20 @@ class ReduceScatter(Steps):
     """Each PE multiplies the rows of the others, then its own, in chunks; the copy engine brings each chunk to its owner.
 
     The owner adds the parts of a chunk to its own product; of one peer, the library's product itself does that if K is long.
+    With several peers, products take turns on two streams: the tiles of the next one fill the last wave of each.
     """
 
     epilogue = False
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         n, own = problem.n_pes, -(-problem.M // problem.n_pes)
-        count = len(parts_of(*rows_of(problem, problem.me), problem.N, own, n))
-        room = Chunks.space(problem.team, count) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
+        room = Chunks.space(problem.team, PARTS) | {"slots": ((n - 1, own, problem.N), problem.dtype)}
         self.space = workspace_of(problem, space, **room)
         self.slots = self.space["slots"]
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.parts = torch.empty(problem.M, problem.N, dtype=problem.dtype, device=a.device)
         self.adds = adds_to_slots(problem)
-        self.adder, self.side, self.waiting = Sum(problem), Side(), Side()
+        self.adder, self.side, self.waiting, self.lane = Sum(problem), Side(), Side(), Side(priority=0)
         self.cut(problem, a, b)
         blocks = [(i, j, 0) for each in self.sent for _, i, j in each] + [(i, j, 0) for i, j, _ in self.own]
         self.multiply = multiply_each(problem, a, b, blocks, 0, epilogue=False)
@@ -217,24 +233,35 @@ class ReduceScatter(Steps):
         products = iter(self.multiply)
         with self.side.after():
             self.chunks.begin()  # no PE reads its slots of the last call any more
+            lanes = self._lanes()
         for chunk, blocks in enumerate(self.sent):
             for pe, i, j in blocks:
-                next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
-                with self.side.after():
-                    put_part(self.problem, self.slots, self.parts, pe, i, j)
-                    self.chunks.tell(pe, chunk)
+                with next(lanes)():
+                    next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                    with self.side.after():
+                        put_part(self.problem, self.slots, self.parts, pe, i, j)
+                        self.chunks.tell(pe, chunk)
         for chunk, (i, j, add) in enumerate(self.own):
             there = slice(i - self.first, j - self.first)
             if self.adds:
                 self._await_parts(chunk)
                 torch.addmm(self.slots[0, there], a[i:j], b, out=out[there])
-            else:
+                continue
+            with next(lanes)():
                 with self.waiting.after():  # on the other side, the copies of this PE's own parts come first
                     self._await_parts(chunk)
                 next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 self.waiting.join()
                 add(self.parts[i:j], out[there])
+        self.lane.join()
         self.side.join()
+
+    def _lanes(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
+        """The streams of products in turn. The lane begins after the meeting, and the current stream's tiles come first."""
+        if self.problem.n_pes < 3:
+            return itertools.repeat(nullcontext)
+        self.lane.after()
+        return itertools.cycle((nullcontext, self.lane.beside))
 
     def _await_parts(self, chunk: int) -> None:
         for pe in peers_of(self.problem.team):
