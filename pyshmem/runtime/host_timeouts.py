@@ -211,7 +211,8 @@ def _place(frame: FrameType | None) -> str:
     """Such as "is in wait_until at heat.py:12"; without the line in a program in C."""
     line, ours = _line(_program(frame)), list(_ours(frame))
     if not ours:
-        return f"is in no call of pyshmem, at {_line(_outside_libraries(frame))}"
+        outside = _line(_outside_libraries(frame))
+        return "is in no call of pyshmem" + (f", at {outside}" if outside else "")
     errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
     if errors and not line:
         return f"has failed: {tracebacks.origin(errors[-1])}"  # in the hook for exceptions
