@@ -73,7 +73,8 @@ class Work(NamedTuple):
 
     atom: a jit function (operands, atoms, lanes, mask) that returns the values of ``atoms``, an array of indices whose
         axis for lanes has length 1, or, of 32 sums or more, perhaps one index. lanes numbers a tile's sums along that axis.
-        Values of masked atoms are ignored.
+        Atoms exist where mask is set; values of those that are other tiles' are ignored. Or a function (operands, atoms,
+        lanes, mask, near): mask has no other tiles' atoms, near has some, and is alike for those that are loaded at once.
     tile: a jit function (operands, tiles, lanes, sums, mask) that takes the sums of ``tiles`` where mask is set.
     operands: a NamedTuple of tensors and numbers, which both functions get; no field is named ``type`` or ``values``.
     width: the sums of a tile; lanes counts up to the next power of 2.  dtype: theirs: float32, float64, int32 or int64.
@@ -332,10 +333,15 @@ def _launch(known: Launches, work: Work, matrix: CSR) -> None:
     enqueue("run", kernels, stream, operands)
 
 
+def constants_of(work: Work, width: int) -> Constants:
+    """Return what kernels know of a work, of ``width`` sums with those that are only there for a power of 2."""
+    return Constants(work.atom, work.tile, SUMS[work.dtype], width, len(work.atom.arg_names) == 5)
+
+
 def _prepared(known: Launches, work: Work, matrix: CSR, stream: int) -> list[Prepared]:
     """Return the kernels of a work: that of all segments, and that of tiles that are split, if there are any."""
     cut, method, operands = known.cut, known.method, (work.operands,)
-    constants: dict[str, Any] = {"work": Constants(work.atom, work.tile, SUMS[work.dtype], known.width)}
+    constants: dict[str, Any] = {"work": constants_of(work, known.width)}
     if isinstance(cut, Parted):
         parts = cut.storage(known.width, work.dtype, stream)
         partial, kernel = Partial(parts, parts), cut.kernel

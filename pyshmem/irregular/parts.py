@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import torch
-import triton
-import triton.language as tl
 
 from pyshmem.irregular.matrix import CSR
 
@@ -19,13 +17,6 @@ class Items(NamedTuple):
     begins: Any
     ends: Any
     tiles: Any
-
-
-@triton.jit
-def values_at(operands, places, stop, lanes, work: tl.constexpr):
-    """Return the values of the atoms at ``places``, zeros from ``stop`` on."""
-    inside = places < stop
-    return tl.where(inside, work.ATOM(operands, places, lanes, inside), 0).to(work.SUM)
 
 
 class Parted:

@@ -46,12 +46,26 @@ class Partial(NamedTuple):
 
 
 class Constants(NamedTuple):
-    """What a kernel knows of a work: its functions, the type of its sums, and their number, a power of 2."""
+    """What a kernel knows of a work: its functions, the type of its sums, and their number, a power of 2.
+
+    NEAR: whether ATOM takes the second mask.
+    """
 
     ATOM: Any
     TILE: Any
     SUM: Any
     WIDTH: int
+    NEAR: bool
+
+
+@triton.jit
+def values_of(operands, atoms, lanes, inside, near, work: tl.constexpr):
+    """Return the values of ``atoms``, zeros where they are not ``inside``.
+
+    near: those inside and others that exist, alike for the atoms of a vector, so that these can be one load.
+    """
+    value = work.ATOM(operands, atoms, lanes, inside, near) if work.NEAR else work.ATOM(operands, atoms, lanes, near)
+    return tl.where(inside, value, 0).to(work.SUM)
 
 
 @triton.jit
@@ -73,10 +87,10 @@ def block_of(operands, start, atoms, work: tl.constexpr, BLOCK: tl.constexpr):
     limit = aligned_up(atoms.end)
     live = (places >= atoms.begin) & (places < atoms.end)
     if limit <= atoms.stored:
-        value = tl.where(live, work.ATOM(operands, places, lanes, places < limit), 0)
+        value = values_of(operands, places, lanes, live, places < limit, work)
     else:
-        value = tl.where(live, work.ATOM(operands, places, lanes, live), 0)
-    return places, tl.broadcast_to(value.to(work.SUM), (WIDTH, BLOCK)), live
+        value = values_of(operands, places, lanes, live, live, work)
+    return places, tl.broadcast_to(value, (WIDTH, BLOCK)), live
 
 
 @triton.jit
@@ -189,7 +203,7 @@ def sums_beside(operands, first, end, work: tl.constexpr, ROWS: tl.constexpr, LA
     for step in range(0, tl.max(end - first), LANES):
         places = first[:, :, None] + step + beside
         inside = places < end[:, :, None]
-        sums += tl.where(inside, work.ATOM(operands, places, lanes, inside), 0).to(work.SUM)
+        sums += values_of(operands, places, lanes, inside, inside, work)
     return tl.sum(sums, axis=1)
 
 

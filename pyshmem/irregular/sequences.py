@@ -10,7 +10,8 @@ import triton.language as tl
 
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.parts import Items, Parted, values_at
+from pyshmem.irregular.parts import Items, Parted
+from pyshmem.irregular.segmented_sums import values_of
 
 PART = 4  # how many times as many atoms as a program a part of a split tile has at most
 FIXED = 4  # atoms that take as long as what an item costs by itself: its places, and its sums
@@ -38,7 +39,8 @@ def execute_sequence(items, firsts, parts, operands, work: tl.constexpr, EARLY: 
         for place in range(begin, end, _LOADS * BESIDE):
             for number in tl.static_range(_LOADS):
                 atoms = place + number if BESIDE == 1 else place + number * BESIDE + beside
-                sums += values_at(operands, atoms, end, lanes, work)
+                inside = atoms < end
+                sums += values_of(operands, atoms, lanes, inside, inside, work)
         total = tl.sum(sums, 0, keep_dims=True)
         tl.store(parts + tl.cast(-1 - tile, tl.int64) * WIDTH + lanes, total, mask=(lanes >= 0) & (tile < 0))
         tiles = tl.maximum(tile, 0) + tl.zeros((1, 1), dtype=tile.dtype)

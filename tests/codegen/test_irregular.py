@@ -48,10 +48,11 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
         "rows": Rows(indices, array(torch.uint8), indices, indices), "partial": Partial(sums, sums),
         "segments": Segments(indices, indices, array(torch.int32)), "splits": Splits(indices, indices, indices),
         "count": 1 << 14 if kernel is execute else 1 << 13, "vacant": 1 << 12, "stored": ATOMS,
-        "work": Constants(atom, tile, kind, width), "method": method, "EARLY": early, "ROWS": rows, "LANES": lanes,
+        "work": Constants(atom, tile, kind, width, len(atom.arg_names) == 5), "method": method, "EARLY": early,
+        "ROWS": rows, "LANES": lanes,
         "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
         "firsts": array(torch.int32),
-        "SIDES": tuple(map(tuple, sides(width))), "MOST": len(sides(width)) - 1,
+        "SIDES": tuple(map(tuple, sides(width))), "KINDS": len(sides(width)), "ANY": len(sides(width)) - 2,
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
@@ -103,6 +104,24 @@ def test_rows_one_by_one_load_an_atom_once_in_each_warp_and_share_nothing(dtype,
         rows = 4 * (128 * dtype.itemsize // 32 // 16 or 1)  # loads of 16 bytes, or 8
         assert len(places(lines, r"ld\.global")) == 2 + 3 + 4 * 2 + rows
         assert not places(lines, r"\b(shfl|bar)\.")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "index"), [(torch.float16, torch.int32), (torch.float32, torch.int32), (torch.float64, torch.int64)]
+)
+def test_rows_by_length_load_four_columns_at_once_and_four_values(dtype, index, target):
+    """In vectors of up to 16 bytes, in every kind but that of empty rows and that of the last row of a matrix."""
+    found = compiled(execute, target, "by_length", dtype=dtype, index=index)
+    assert spilled(found, target) == 0
+    of_16, of_8 = (
+        (r"ld\.global\S*\.(v4\.b32|v2\.b64)", r"ld\.global\S*\.v2\.b32")
+        if target == "nvidia" else (r"buffer_load_dwordx4", r"buffer_load_dwordx2")
+    )  # fmt: skip
+    threads = SCHEDULES["by_length"].warps * (32 if target == "nvidia" else 64)
+    vectors = sum(each.vector == 4 for each in sides(1)) * sides(1)[0].tiles // threads // 4  # of a thread
+    lines = instructions(text_of(found, target))
+    assert len(places(lines, of_16)) == vectors * sum(each.itemsize * 4 // 16 for each in (dtype, index))
+    assert dtype.itemsize > 2 or len(places(lines, of_8)) == vectors
 
 
 @pytest.mark.parametrize("schedule", SPLITTING)

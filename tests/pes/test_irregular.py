@@ -1,6 +1,7 @@
 """pyshmem.irregular on one PE: every work on every schedule against dense arithmetic, and what csr refuses."""
 
 import re
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -36,6 +37,31 @@ def counted(operands, tiles, lanes, sums, mask):
     tl.atomic_add(operands.y + tiles * 8 + lanes, sums * 0 + 1, mask=mask & (lanes < 8))
 
 
+class Touched(NamedTuple):
+    """How often an atom was counted by ``mask``, and whether ``near`` allows it to be read, with a margin of 64 before each."""
+
+    counted: Any
+    read: Any
+
+
+@triton.jit
+def touching(operands, atoms, lanes, mask, near):
+    tl.atomic_add(operands.counted + 64 + atoms, 1, mask=mask)
+    tl.store(operands.read + 64 + atoms, 1, mask=near)
+    return tl.where(mask, 1, 0)
+
+
+@triton.jit
+def reading(operands, atoms, lanes, mask):
+    tl.store(operands.read + 64 + atoms, 1, mask=mask)
+    return tl.where(mask, 1, 0)
+
+
+@triton.jit
+def nothing(operands, tiles, lanes, sums, mask):
+    pass
+
+
 BACKWARDS = irregular.SCHEDULES["nonzero_split"]._replace(take=from_the_last)
 SIZE = 6  # of a segment: rows have up to 17 elements
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
@@ -61,6 +87,31 @@ def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch
         monkeypatch.setattr(irregular.execution, "_planned", None)
 
 
+@pytest.mark.parametrize("index", irregular.matrix.INDICES)
+@pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
+def test_rows_by_length_may_begin_and_end_anywhere(dtype, index, few_pes):
+    """Some of 100 rows, of arrays that are not aligned: empty ones, one that is split, and ends that are no multiple of 4."""
+    lengths = [*torch.randint(0, 12, (50,), generator=torch.Generator().manual_seed(1)).tolist(), 91, 0, 18, 3] * 2
+    matrix, x = irregular.csr(sparse(lengths, dtype=dtype, index=index)), numbers(17, dtype=dtype)
+    for first, last in ((0, 108), (1, 107), (2, 53), (55, 106)):
+        some = matrix.between(first, last)
+        y = irregular.spmv(some, x, "by_length", 40)
+        assert torch.equal(y.cpu().double(), dense(sparse(lengths, dtype=dtype))[first:last] @ x.cpu().double())
+
+
+@pytest.mark.parametrize("lengths", [[3, 0, 4, 5, 1, 16, 2], [0, 45], [1], [2, 2, 0, 0], [17, 15]], ids=str)
+@every
+def test_every_atom_counts_once_and_none_is_read_that_is_not_there(schedule, lengths, few_pes):
+    """Loads begin and end at multiples of 4 or 16, but not before the first atom nor behind the last one."""
+    matrix, atoms = irregular.csr(sparse(lengths)), sum(lengths)
+    for atom in (touching, reading):
+        touched = Touched(*(torch.zeros(atoms + 128, dtype=torch.int32, device=here()) for _ in range(2)))
+        irregular.run(irregular.Work(atom, nothing, touched, dtype=torch.int32), matrix, schedule, SIZE)
+        once = [0] * 64 + [1] * atoms + [0] * 64
+        assert touched.read.tolist() == once
+        assert atom is reading or touched.counted.tolist() == once
+
+
 @pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split", "by_length"])
 def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_before(schedule, few_pes):
     """That row ends in the first block of the segment, and others end in later ones."""
@@ -73,15 +124,26 @@ def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window
     """Rows 0 to 4 are in the first window of 20 elements, and row 5, of two parts, in the second one."""
     monkeypatch.setattr(irregular.sorted_groups, "_WINDOW", 20)
     matrix, sides = irregular.csr(sparse([2, 9, 2, 0, 8, 20])), irregular.sorted_groups.Sides
-    shapes = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8))  # of 1, 2, 4, 8 and any number
-    monkeypatch.setattr(irregular.sorted_groups, "sides", lambda width: tuple(sides(*each) for each in shapes))
-    found = irregular.sorted_groups.Sorted(matrix, 10, 1)
+    shapes = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8), (2, 1, 8))  # of 1, 2, 4, 8 and any number, twice
+    monkeypatch.setattr(irregular.sorted_groups, "sides", lambda width: tuple(sides(*each, 1) for each in shapes))
+    monkeypatch.setattr(irregular.sorted_groups, "lengths", lambda width: (1, 2, 4, 8, 16))
+    found = irregular.sorted_groups.Sorted(matrix, 10, 2)
     assert found.items.tiles.tolist() == [1, 4, 0, 2, 3, -1, -2]
     assert found.items.begins.tolist() == [2, 13, 0, 11, 13, 21, 37]
     assert found.items.ends.tolist() == [11, 21, 2, 13, 13, 37, 41]
     assert found.programs.kinds.tolist() == [4, 3, 1, 0, 4, 4]
     assert found.programs.firsts.tolist() == [0, 1, 2, 4, 5, 6, 7]
     assert (found.closed.tolist(), found.opening.tolist(), found.closing.tolist(), found.spread) == ([5], [0], [1], 1)
+
+
+def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of_a_matrix_has_none(few_pes, monkeypatch):
+    """Rows begin at 0, 3, 3, 7, 12, 13, 27, 30 and 31, and the last ends at 33, but its vectors would at 36."""
+    monkeypatch.setattr(irregular.sorted_groups, "lengths", lambda width: (1, 4, 8, 16))
+    matrix = irregular.csr(sparse([3, 0, 4, 5, 1, 14, 3, 1, 2]))
+    found = irregular.sorted_groups.Sorted(matrix, 100, 1)
+    of_items = torch.repeat_interleave(found.programs.kinds, found.programs.firsts.diff())
+    kinds = dict(zip(found.items.tiles.tolist(), of_items.tolist(), strict=True))
+    assert kinds == {0: 1, 1: 0, 2: 2, 3: 2, 4: 1, 5: 3, 6: 2, 7: 1, 8: 4}
 
 
 def test_rows_one_by_one_keep_their_order_and_programs_have_a_fourth_of_the_size_with_four_atoms_more_for_each(few_pes):

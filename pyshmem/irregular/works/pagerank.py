@@ -25,9 +25,9 @@ class Operands(NamedTuple):
 
 
 @triton.jit
-def share(operands, atoms, lanes, mask):
+def share(operands, atoms, lanes, mask, near):
     """What a link brings."""
-    return wide(tl.load(operands.shares + tl.load(operands.columns + atoms, mask=mask, other=0), mask=mask))
+    return wide(tl.load(operands.shares + tl.load(operands.columns + atoms, mask=near, other=0), mask=mask))
 
 
 @triton.jit

@@ -39,7 +39,7 @@ class Operands(NamedTuple):
 
 
 @triton.jit
-def common(operands, atoms, lanes, mask):
+def common(operands, atoms, lanes, mask, near):
     """How many neighbours the ends of an edge have in common: those of one end are looked for in the row of the other."""
     first = tl.load(operands.offsets + tl.load(operands.rows + atoms, mask=mask, other=0), mask=mask, other=0)
     column = tl.load(operands.columns + atoms, mask=mask, other=0)
