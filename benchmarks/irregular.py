@@ -32,7 +32,6 @@ from benchmarks.accelerator import issued
 from benchmarks.floors import FLOORS, floors
 from benchmarks.matrices import FAMILIES, Recipe, files, population, varied
 from pyshmem import irregular
-from pyshmem.irregular.features import features
 
 NO_FIGURES = "There is no GPU: a tiny population tries the method in Triton's interpreter. Its times are no figures."
 CAPTION = (
@@ -51,16 +50,23 @@ Call = Callable[[], Any]
 
 
 class Found(NamedTuple):
-    """One matrix: what it looks like, and the seconds of a product by peer.
-
-    gathering: seconds for computing the features, with their way to the host.
-    """
+    """One matrix: what it looks like, and the seconds of a product by peer."""
 
     name: str
     family: str
     features: dict[str, float]
     seconds: dict[str, float]
-    gathering: float
+
+
+def features(matrix: irregular.CSR) -> dict[str, float]:
+    """Return the size of a matrix and the lengths of its rows, which has some.
+
+    uneven: the standard deviation of the lengths divided by their mean.  empty: the fraction of the rows without elements.
+    """
+    lengths = matrix.offsets.diff().double()
+    uneven = float(lengths.std(correction=0) / lengths.mean())
+    sizes = {"rows": matrix.rows, "columns": matrix.shape[1], "atoms": matrix.atoms, "longest": matrix.longest}
+    return sizes | {"mean": float(lengths.mean()), "uneven": uneven, "empty": float((lengths == 0).double().mean())}
 
 
 class Clock:
@@ -180,9 +186,7 @@ class Bench:
         repeats = max(min(ATOMS // max(matrix.atoms, 1), CALLS), 2)
         seconds = self.clock.seconds(calls | least, repeats)
         seconds[SCIPY] = min(issued(lambda: host @ vector, 1) for _ in range(3))
-        described = features(matrix)._asdict()
-        gathering = statistics.median(issued(partial(features, matrix), 1) for _ in range(self.clock.rounds))
-        return Found(recipe.name, recipe.family, described, seconds, gathering)
+        return Found(recipe.name, recipe.family, features(matrix), seconds)
 
     def converted(self, made: torch.Tensor) -> torch.Tensor:
         """Return the matrix with values and indices of the kinds that are measured."""
@@ -299,7 +303,6 @@ def lines(every: Sequence[Found]) -> Iterable[str]:
         f"fastest of ours over the library: {speedup(every, names):.2f} on all {len(every)} matrices, "
         f"{speedup(uneven, names):.2f} on the quarter with the most uneven rows"
     )
-    yield f"features: {statistics.median(each.gathering for each in every) * 1e6:.1f} µs with their way to the host"
 
 
 def as_json(every: Sequence[Found], bench: Bench) -> dict[str, Any]:
@@ -324,7 +327,7 @@ def main() -> int:
     parser.add_argument("--indices", choices=INDICES, default="int32", help="the type of the indices")
     parser.add_argument("--quick", action="store_true", help="36 matrices")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="begin no matrix afterwards")
-    parser.add_argument("--json", metavar="FILE", help="write features and times to FILE, for benchmarks.seer")
+    parser.add_argument("--json", metavar="FILE", help="write features and times to FILE")
     options = parser.parse_args()
     warnings.filterwarnings("ignore", message="Sparse |ExternalStream ")  # CSR tensors are beta; CuPy 13 has no other
     begin, gpu = time.perf_counter(), torch.cuda.is_available()

@@ -73,8 +73,8 @@ class Cut:
         lengths = self.begins[1:] - self.begins[:-1] // ALIGNMENT * ALIGNMENT
         return int(torch.where(self.numbers.diff() == 1, 1, lengths).max())
 
-    def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Return (heads, tails, queue) of a stream: room for partial sums, and a zero.
+    def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (heads, tails) of a stream: room for partial sums.
 
         Products on one stream follow each other, so they can share it.
         """
@@ -82,8 +82,7 @@ class Cut:
         if storage is None:
             device = self.begins.device
             heads, tails = (torch.empty(self.segments * width, dtype=dtype, device=device) for _ in range(2))
-            storage = heads, tails, torch.zeros(1, dtype=torch.int32, device=device)
-            self._storage[stream, width, dtype] = storage
+            storage = self._storage[stream, width, dtype] = heads, tails
         return storage
 
 

@@ -11,17 +11,13 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular import selection
 from pyshmem.irregular.cuts import Cut
-from pyshmem.irregular.features import features
-from pyshmem.irregular.granularity import SEGMENTS, WAVES, WIDE, alone, blocking, finishing, fitting, multiprocessors
+from pyshmem.irregular.granularity import SEGMENTS, WIDE, alone, blocking, finishing, fitting, multiprocessors
 from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
 from pyshmem.irregular.parts import Parted
 from pyshmem.irregular.schedules import (
     Name,
     Schedule,
     by_length,
-    dynamic,
-    group_mapped,
-    merge_path,
     nonzero_split,
     program_mapped,
     row_blocks,
@@ -30,7 +26,6 @@ from pyshmem.irregular.schedules import (
 )
 from pyshmem.irregular.segmented_sums import (
     Atoms,
-    Constants,
     Partial,
     Rows,
     finish_empty_tiles,
@@ -42,6 +37,7 @@ from pyshmem.irregular.segmented_sums import (
 )
 from pyshmem.irregular.sequences import Sequences
 from pyshmem.irregular.sorted_groups import Sorted
+from pyshmem.irregular.values import Constants
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import kernel_key
@@ -53,18 +49,13 @@ from pyshmem.runtime.heap import views
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
     "row_split": row_split.SCHEDULE,
-    "group_mapped": group_mapped.SCHEDULE,
     "row_blocks": row_blocks.SCHEDULE,
-    "merge_path": merge_path.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
-    "dynamic": dynamic.SCHEDULE,
     "by_length": by_length.SCHEDULE,
     "row_by_row": row_by_row.SCHEDULE,
 }
 ORDERED: dict[str, Any] = {"length": Sorted, "place": Sequences}
 AUTO = "auto"
-# what "auto" takes for several sums of a tile, and for MANY or more: nearly always the fastest
-OF_SEVERAL, OF_MANY, MANY = "by_length", "row_by_row", 64
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 
 
@@ -88,14 +79,10 @@ class Work(NamedTuple):
 
 
 class Segments(NamedTuple):
-    """begins: where each segment begins, an atom if FLAT, else a tile.  numbers: how many tiles with atoms precede it.
-
-    queue: how many segments have been taken.
-    """
+    """begins: where each segment begins, an atom if FLAT, else a tile.  numbers: how many tiles with atoms precede it."""
 
     begins: Any
     numbers: Any
-    queue: Any
 
 
 class Splits(NamedTuple):
@@ -107,15 +94,13 @@ class Splits(NamedTuple):
 
 
 class Method(NamedTuple):
-    """What a kernel knows of a schedule. TAKE, QUEUED, FLAT, SPLITS: as in Schedule.
+    """What a kernel knows of a schedule. FLAT, SPLITS: as in Schedule.
 
     ALONE: how many atoms to sum at a time of a segment that is one tile; 0 if the schedule has no such segments.
     EARLY: the kernel begins before its predecessor ends, and lets its successor do so.
     BLOCK, ROWS: atoms at a time, and 1; or atoms of each tile at a time, and tiles.
     """
 
-    TAKE: Any
-    QUEUED: bool
     FLAT: bool
     SPLITS: bool
     ALONE: int
@@ -160,16 +145,17 @@ def whole_tiles(operands, rows, atoms, partial, work: tl.constexpr, method: tl.c
         in_sequence(operands, rows, atoms, work, method.BLOCK)
 
 
-@triton.jit
-def go_through(
-    segment, rows, segments, partial, count, vacant, stored, operands,
-    work: tl.constexpr, method: tl.constexpr, EARLY: tl.constexpr,
-):  # fmt: skip
-    """Go through a segment. The arguments are those of ``execute``."""
+@triton.jit(do_not_specialize=["count", "vacant", "stored"])
+def execute(rows, segments, partial, count, vacant, stored, operands, work: tl.constexpr, method: tl.constexpr):
+    """Go through one of ``count`` segments of a matrix. If it begins or ends within a tile, store the partial sums.
+
+    vacant: the tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
+    """
+    segment = tl.program_id(0)
     begin, end = tl.load(segments.begins + segment), tl.load(segments.begins + segment + 1)
     if method.FLAT:
         first, after = tl.load(segments.numbers + segment), tl.load(segments.numbers + segment + 1)
-    if EARLY:  # where segments lie never changes; the preceding kernel may write everything else
+    if method.EARLY:  # where segments lie never changes; the preceding kernel may write everything else
         gpu.follow()
     if method.FLAT:
         atoms = Atoms(begin, end, stored, first, after)
@@ -188,26 +174,6 @@ def go_through(
             finish_empty_tiles(operands, rows.empty, least, most, work, method.ROWS * method.BLOCK)
     else:
         side_by_side(operands, rows.offsets, begin, end, work, method.ROWS, method.BLOCK)
-
-
-@triton.jit(do_not_specialize=["count", "vacant", "stored"])
-def execute(rows, segments, partial, count, vacant, stored, operands, work: tl.constexpr, method: tl.constexpr):
-    """Go through ``count`` segments of a matrix. Of those that begin or end within a tile, store the partial sums.
-
-    vacant: the tiles without atoms, which are shared out evenly if FLAT.  stored: the number of atoms.
-    """
-    programs = tl.num_programs(0)
-    if method.QUEUED and method.EARLY:
-        gpu.follow()
-    segment = method.TAKE(segments.queue, tl.program_id(0) - programs, programs)
-    if method.QUEUED:
-        while segment < count:
-            go_through(segment, rows, segments, partial, count, vacant, stored, operands, work, method, False)
-            segment = method.TAKE(segments.queue, segment, programs)
-        if segment == count + programs - 1:  # no program takes from the queue after this one
-            tl.store(segments.queue, 0)
-    else:
-        go_through(segment, rows, segments, partial, count, vacant, stored, operands, work, method, method.EARLY)
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -280,13 +246,13 @@ def _checked(matrix: CSR, schedule: Name | Schedule, size: int | None, width: in
         )
     name: Any = schedule
     if schedule == AUTO:
-        several = OF_MANY if width >= MANY else OF_SEVERAL
-        name = selection.schedule_for(*features(matrix)) if width == 1 else several
+        name = selection.schedule_for(matrix, width)
     chosen = SCHEDULES.get(name) if isinstance(name, str) else name
     if not isinstance(chosen, Schedule):
         refuse(ArgumentError, "run", "schedule", repr(schedule), f"a Schedule or one of {AUTO}, {', '.join(SCHEDULES)}")
     if size is None:
-        size = fitting(chosen, matrix.rows, matrix.atoms, SEGMENTS * multiprocessors(matrix.device), width)
+        wanted = SEGMENTS * multiprocessors(matrix.device)
+        size = fitting(chosen, matrix.rows, matrix.atoms, wanted, width, matrix.longest)
     if not is_int(size) or not 1 <= size <= LARGEST_SEGMENT:
         refuse(ArgumentError, "run", "size", repr(size), f"an int, 1 to {LARGEST_SEGMENT}")
     return chosen, size
@@ -300,13 +266,10 @@ def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches
     if cut is None:
         cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
     block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, itemsize, cut.longest)
-    programs = min(cut.segments, WAVES * multiprocessors(matrix.device)) if schedule.queued else cut.segments
-    method = Method(
-        schedule.take, schedule.queued, schedule.flat, schedule.splits, alone(schedule, width, itemsize),
-        may_be_early(), block, rows,
-    )  # fmt: skip
+    one = alone(schedule, width, itemsize)
+    method = Method(schedule.flat, schedule.splits, one, may_be_early(), block, rows)
     ending = _finishing(cut, width * itemsize)
-    return Launches(cut, width, programs, method, method.EARLY, schedule.warps, ending, {})
+    return Launches(cut, width, cut.segments, method, method.EARLY, schedule.warps, ending, {})
 
 
 def _planned_parts(matrix: CSR, schedule: Schedule, size: int, width: int, itemsize: int) -> Launches:
@@ -348,9 +311,9 @@ def _prepared(known: Launches, work: Work, matrix: CSR, stream: int) -> list[Pre
         fixed: tuple[Any, ...] = cut.items, cut.programs, parts
         of_kernel = cut.constants | {"EARLY": known.early}
     else:
-        heads, tails, queue = cut.storage(known.width, work.dtype, stream)
+        heads, tails = cut.storage(known.width, work.dtype, stream)
         partial, kernel = Partial(heads, tails), execute
-        segments = Segments(cut.begins, cut.numbers, queue)
+        segments = Segments(cut.begins, cut.numbers)
         fixed = Rows(matrix.offsets, *cut.marked), segments, partial, cut.segments, cut.vacant, matrix.atoms
         of_kernel = {"method": method}
     early = known.early

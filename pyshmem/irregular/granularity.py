@@ -16,7 +16,6 @@ _WIDE_BYTES = 2048  # the same of wide sums, whose loads are rows of a matrix; w
 # atoms at a time: the least, and the most of segments of tiles and of atoms; with more registers fewer programs fit. The
 # interpreter scans one by one.
 _LEAST, _MOST = (16, (16, 16)) if interpreter.active() else (128, (2048, 1024))
-WAVES = 8  # programs of a queue for each multiprocessor
 SEGMENTS = 4  # for each multiprocessor at least, unless they would be smaller than
 _SMALLEST = (16, 256)  # tiles, and atoms
 # the same where a program of atoms is one warp: so many times the segments, of so many atoms at least
@@ -48,8 +47,7 @@ def alone(schedule: Schedule, width: int, itemsize: int) -> int:
     """Return how many atoms to sum at a time of a segment that is one tile; 0 unless the schedule has such segments."""
     if not schedule.whole:
         return 0
-    narrow = _BYTES // 4 if schedule.queued else _BYTES  # a queue leaves fewer registers
-    nbytes = _WIDE_BYTES if width >= _MANY else narrow
+    nbytes = _WIDE_BYTES if width >= _MANY else _BYTES
     return max(nbytes * schedule.warps // (width * itemsize), 16)
 
 
@@ -59,13 +57,16 @@ def finishing(spread: int, nbytes: int) -> tuple[int, int]:
     return max(2 * _BYTES // (lanes * nbytes), 1), lanes
 
 
-def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int = 1) -> int:
+def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int = 1, longest: int = 0) -> int:
     """Return the schedule's own size of segments, or less, so that a small matrix has ``wanted`` segments too.
 
     width: the sums of a tile. With many sums each tile keeps more threads busy, and a segment has fewer tiles.
+    longest: the most atoms of a tile. If none need be split by length, a second kernel would cost more than uneven programs.
     Segments of whole tiles are halved once more if at most ``wanted`` result, since all of these run at once.
     """
     size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
+    if schedule.order == "length" and width == 1 and longest <= size:
+        return size
     if width >= _MANY and not schedule.of_atoms:
         return max(size // width, 1)
     if schedule.of_atoms and schedule.warps == 1:

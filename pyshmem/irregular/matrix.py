@@ -59,6 +59,11 @@ class CSR:
         return self.values.device
 
     @cached_property
+    def longest(self) -> int:
+        """The most elements of a row. Found once; waits for torch's current stream."""
+        return int(self.offsets.diff().max()) if self.rows else 0
+
+    @cached_property
     def marked(self) -> Marked:
         """What segmented sums need of the rows. Found once; waits for torch's current stream."""
         lengths = self.offsets.diff()

@@ -11,7 +11,7 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.parts import Items, Parted
-from pyshmem.irregular.segmented_sums import values_of
+from pyshmem.irregular.values import values_of
 
 PART = 4  # how many times as many atoms as a program a part of a split tile has at most
 FIXED = 4  # atoms that take as long as what an item costs by itself: its places, and its sums

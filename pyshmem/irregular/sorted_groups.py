@@ -12,7 +12,7 @@ from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.granularity import WIDE
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.parts import Items, Parted
-from pyshmem.irregular.segmented_sums import values_of
+from pyshmem.irregular.values import values_of
 from pyshmem.runtime import interpreter
 
 # atoms of a group, and how many of a tile a thread takes before its lanes are added

@@ -8,8 +8,9 @@ from products import spilled, text_of
 from pyshmem.irregular.execution import ORDERED, SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
 from pyshmem.irregular.granularity import alone, blocking, finishing
 from pyshmem.irregular.parts import Items
-from pyshmem.irregular.segmented_sums import Constants, Partial, Rows
+from pyshmem.irregular.segmented_sums import Partial, Rows
 from pyshmem.irregular.sorted_groups import Groups, sides
+from pyshmem.irregular.values import Constants
 from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
 TILES, ATOMS = 1 << 20, 10 << 20
@@ -35,9 +36,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     kernel = ORDERED[chosen.order].kernel if chosen.order and kernel is execute else kernel
     block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize, chosen.size)
     early = target == "nvidia"
-    method = Method(
-        chosen.take, chosen.queued, chosen.flat, chosen.splits, alone(chosen, width, itemsize), early, block, rows
-    )
+    method = Method(chosen.flat, chosen.splits, alone(chosen, width, itemsize), early, block, rows)
     rows, lanes = finishing(2, width * itemsize)
     types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
     indices, sums, elements = array(index), array(types[kind]), array(dtype)
@@ -46,7 +45,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     values = {
         "operands": work.Operands(*[fields.get(name, elements) for name in work.Operands._fields]),
         "rows": Rows(indices, array(torch.uint8), indices, indices), "partial": Partial(sums, sums),
-        "segments": Segments(indices, indices, array(torch.int32)), "splits": Splits(indices, indices, indices),
+        "segments": Segments(indices, indices), "splits": Splits(indices, indices, indices),
         "count": 1 << 14 if kernel is execute else 1 << 13, "vacant": 1 << 12, "stored": ATOMS,
         "work": Constants(atom, tile, kind, width, len(atom.arg_names) == 5), "method": method, "EARLY": early,
         "ROWS": rows, "LANES": lanes,
@@ -63,15 +62,14 @@ def atomics(found, target):
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
-def test_sums_are_made_without_atomics_and_only_a_queue_has_some(schedule, target):
-    """One for the first segment of a program, one for each later segment."""
+def test_sums_are_made_without_atomics_and_without_spills(schedule, target):
     found = compiled(execute, target, schedule)
-    assert len(atomics(found, target)) == (2 if SCHEDULES[schedule].queued else 0)
-    assert spilled(found, target) <= (8 if (schedule, target) == ("dynamic", "nvidia") else 0)  # by Triton 3.6
+    assert not atomics(found, target)
+    assert spilled(found, target) == 0
 
 
 @pytest.mark.parametrize("work", list(WORKS)[1:], ids=lambda work: work.__name__.rpartition(".")[2])
-@pytest.mark.parametrize("schedule", ["merge_path", "row_split"])
+@pytest.mark.parametrize("schedule", ["nonzero_split", "row_split"])
 def test_every_work_compiles_without_spills(schedule, work, target):
     found = compiled(execute, target, schedule, work)
     assert spilled(found, target) == 0
@@ -79,7 +77,7 @@ def test_every_work_compiles_without_spills(schedule, work, target):
 
 
 def test_64_bits_of_values_and_indices_compile_without_spills(target):
-    assert spilled(compiled(execute, target, "merge_path", dtype=torch.float64, index=torch.int64), target) == 0
+    assert spilled(compiled(execute, target, "nonzero_split", dtype=torch.float64, index=torch.int64), target) == 0
 
 
 @pytest.mark.parametrize(
@@ -133,11 +131,11 @@ def test_split_rows_are_finished_without_atomics(schedule, target):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change(schedule):
-    """Before that it loads only where its segments lie, or those that it finishes, and no queue; it stores nothing."""
+    """Before that it loads only where its segments lie, or those that it finishes; it stores nothing."""
     for kernel in (execute, finish_split_tiles)[: 1 + SCHEDULES[schedule].splits]:
         lines = instructions(compiled(kernel, "nvidia", schedule).asm["ptx"])
         waits = places(lines, r"griddepcontrol\.wait;")
         assert len(waits) == 1
         assert not [place for place in places(lines, r"\b(st|atom|red)\.(?!param|shared)") if place < waits[0]]
         before = [place for place in places(lines, r"\bld\.global") if place < waits[0]]
-        assert len(before) <= (0 if SCHEDULES[schedule].queued else 5 if kernel is execute else 3 * 8)
+        assert len(before) <= (5 if kernel is execute else 3 * 8)

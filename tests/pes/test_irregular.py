@@ -17,12 +17,6 @@ from support import here, refuses
 
 
 @triton.jit
-def from_the_last(queue, segment, programs):
-    """The segments in the opposite order, one for each program."""
-    return -1 - tl.cast(segment, tl.int32)
-
-
-@triton.jit
 def plain(operands, tiles, lanes, sums, mask):
     tl.store(operands.y + tiles + lanes, sums, mask=mask)
 
@@ -62,7 +56,6 @@ def nothing(operands, tiles, lanes, sums, mask):
     pass
 
 
-BACKWARDS = irregular.SCHEDULES["nonzero_split"]._replace(take=from_the_last)
 SIZE = 6  # of a segment: rows have up to 17 elements
 every = pytest.mark.parametrize("schedule", irregular.SCHEDULES)
 pytestmark = pytest.mark.filterwarnings("ignore:Sparse ")  # torch calls its CSR tensors beta
@@ -78,7 +71,7 @@ def test_spmv_adds_the_products_of_each_row(schedule, lengths, few_pes):
 
 @every
 def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch):
-    """The first finds the segments; later ones search no more, and find the queue and the sums as the first did."""
+    """The first finds the segments; later ones search no more, and find the sums as the first did."""
     matrix = irregular.csr(sparse(LENGTHS["uneven"]))
     for turn in range(3):
         x = numbers(17) + turn
@@ -112,7 +105,7 @@ def test_every_atom_counts_once_and_none_is_read_that_is_not_there(schedule, len
         assert atom is reading or touched.counted.tolist() == once
 
 
-@pytest.mark.parametrize("schedule", ["merge_path", "nonzero_split", "by_length"])
+@pytest.mark.parametrize("schedule", ["nonzero_split", "by_length"])
 def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_before(schedule, few_pes):
     """That row ends in the first block of the segment, and others end in later ones."""
     matrix, x = sparse([45, 3, 50, 0, 30]), numbers(17)
@@ -136,7 +129,9 @@ def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window
     assert (found.closed.tolist(), found.opening.tolist(), found.closing.tolist(), found.spread) == ([5], [0], [1], 1)
 
 
-def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of_a_matrix_has_none(few_pes, monkeypatch):
+def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of_a_matrix_has_none(
+    few_pes, monkeypatch
+):
     """Rows begin at 0, 3, 3, 7, 12, 13, 27, 30 and 31, and the last ends at 33, but its vectors would at 36."""
     monkeypatch.setattr(irregular.sorted_groups, "lengths", lambda width: (1, 4, 8, 16))
     matrix = irregular.csr(sparse([3, 0, 4, 5, 1, 14, 3, 1, 2]))
@@ -166,13 +161,12 @@ def test_rows_one_by_one_of_every_dtype_give_the_same_bits_in_blocks_of_columns(
         assert torch.equal(c.cpu(), wanted * factor)
 
 
-@pytest.mark.parametrize("schedule", ["row_blocks", "dynamic"])
-def test_a_long_row_at_the_end_of_a_segment_is_summed_by_itself(schedule, few_pes, monkeypatch):
+def test_a_long_row_at_the_end_of_a_segment_is_summed_by_itself(few_pes, monkeypatch):
     """Behind shorter rows of the segment, before an empty one, and alone."""
     monkeypatch.setattr(irregular.cuts, "LONG", 20)
     for lengths in ([1, 2, 50, 0, 3, 1], [1, 21, 0, 19, 40], [45]):
         matrix, x = sparse(lengths), numbers(17)
-        y = irregular.spmv(irregular.csr(matrix), x, schedule, 3)
+        y = irregular.spmv(irregular.csr(matrix), x, "row_blocks", 3)
         assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
 
 
@@ -262,7 +256,7 @@ def test_pagerank_step_keeps_the_sum_and_adds_the_base_once(schedule, few_pes):
     assert abs(got.sum() - 1) < 1e-14
 
 
-@pytest.mark.parametrize("schedule", ["program_mapped", "merge_path"])
+@pytest.mark.parametrize("schedule", ["program_mapped", "nonzero_split"])
 @pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
 def test_indices_of_64_bits_and_every_dtype(dtype, schedule, few_pes):
     matrix, x = sparse([3, 0, 9], dtype=dtype, index=torch.int64), numbers(17, dtype=dtype)
@@ -347,46 +341,49 @@ def test_products_refuse_vectors_that_do_not_fit_the_matrix():
     for x in (numbers(16), numbers(17, dtype=torch.float64), numbers(34)[::2], numbers(17, 1)):
         with refuses("spmv", "x: got .*; wants a contiguous torch.float32"):
             irregular.spmv(matrix, x)
-    odd = ((["merge_path"], None), ("merge_path", "8"), ("merge_path", [8]), ("merge_path", 8.0))
-    for schedule, size in (("merge", None), ("merge_path", 0), (merge_path_itself(), None), *odd):
+    odd = ((["nonzero_split"], None), ("nonzero_split", "8"), ("nonzero_split", [8]), ("nonzero_split", 8.0))
+    for schedule, size in (("nonzero", None), ("nonzero_split", 0), (module_itself(), None), *odd):
         with refuses("run", "s(chedul|iz)e: got "):
             irregular.spmv(matrix, numbers(17), schedule, size)
 
 
-def merge_path_itself():
+def module_itself():
     """The module in place of its schedule."""
-    return irregular.schedules.merge_path
+    return irregular.schedules.nonzero_split
 
 
-def test_auto_is_the_default_and_chooses_once_by_what_the_rows_look_like(few_pes, monkeypatch):
+def test_auto_is_the_default_and_chooses_once(few_pes, monkeypatch):
     matrix, x = irregular.csr(sparse([4, 0, 2])), numbers(17)
     seen = []
-    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *features: seen.append(features) or "nonzero_split")
+    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *given: seen.append(given) or "nonzero_split")
     for arguments in ((), ("auto",), ()):
         y = irregular.spmv(matrix, x, *arguments)
         assert torch.equal(y.cpu().double(), dense(sparse([4, 0, 2])) @ x.cpu().double())
-    assert seen == [(3, 17, 6, 2.0, pytest.approx((8 / 3) ** 0.5 / 2), 4, pytest.approx(1 / 3))]
+    assert seen == [(matrix, 1)]
     assert (irregular.SCHEDULES["nonzero_split"], 256) in matrix.kept
 
 
-@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (63, Sorted), (64, Sequences)])
-def test_auto_takes_rows_by_length_for_several_columns_at_a_time_and_one_by_one_for_many(
-    columns, ordered, few_pes, monkeypatch
+@pytest.mark.parametrize(
+    ("width", "longest", "atoms", "schedule"),
+    [
+        (1, 8, 500_000, "program_mapped"), (1, 9, 500_000, "by_length"), (1, 8, 499_999, "by_length"),
+        (2, 8, 500_000, "by_length"), (63, 900, 9, "by_length"), (64, 8, 500_000, "row_by_row"),
+    ],
+)  # fmt: skip
+def test_auto_takes_a_schedule_by_the_longest_row_of_large_matrices_and_by_how_many_sums(
+    width, longest, atoms, schedule
 ):
-    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *features: "merge_path")
+    offsets = torch.cat([torch.zeros(1), torch.arange(atoms % longest, atoms + 1, longest)]).int().to(here())
+    matrix = irregular.CSR(offsets, torch.zeros(atoms, dtype=torch.int32), torch.zeros(atoms), (len(offsets) - 1, 9))
+    assert matrix.longest == longest or atoms < longest
+    assert irregular.selection.schedule_for(matrix, width) == schedule
+
+
+@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (64, Sequences)])
+def test_auto_multiplies_several_columns_by_length_and_many_row_by_row(columns, ordered, few_pes):
     matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17, columns)
     assert torch.equal(irregular.spmm(matrix, b).cpu().double(), dense(sparse([4, 0, 2])) @ b.cpu().double())
     assert [type(each) for each in matrix.kept.values() if isinstance(each, Parted)] == [ordered]
-
-
-def test_split_rows_are_added_whichever_program_is_last(few_pes, monkeypatch):
-    """Pieces in the opposite order. Twice: the second product finds no part of the first."""
-    monkeypatch.setattr(irregular.execution, "SCHEDULES", {"backwards": BACKWARDS})
-    matrix, x = irregular.csr(sparse([3, 30, 0, 40, 2])), numbers(17)
-    for turn in (1, 2):
-        y = irregular.spmv(matrix, x * turn, "backwards", 8)
-        assert torch.equal(y.cpu().double(), dense(sparse([3, 30, 0, 40, 2])) @ x.cpu().double() * turn)
-        y.fill_(0)
 
 
 def test_segments_are_smaller_until_there_are_enough_of_them():
@@ -396,3 +393,10 @@ def test_segments_are_smaller_until_there_are_enough_of_them():
         assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
         assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms
         assert fitting(schedules["row_by_row"], 1000, 100_000, wanted, 128) == row
+
+
+@pytest.mark.parametrize(("longest", "width", "size"), [(4096, 1, 4096), (4097, 1, 256), (4096, 2, 256)])
+def test_rows_are_not_split_by_length_for_more_segments_alone(longest, width, size):
+    """Of works with one sum, if no row is longer than the schedule's own size."""
+    by_length = irregular.SCHEDULES["by_length"]
+    assert irregular.granularity.fitting(by_length, 1000, 100_000, 1000, width, longest) == size
