@@ -211,9 +211,9 @@ def test_a_sum_waits_for_its_parts_and_no_product_for_those_of_its_own_chunk(n_p
     peers, count = n_pes - 1, len(sums)
     assert (count > 1) == (n_pes == 2) and len(products) == (peers + 1) * count
     assert [found.count("wait") for found in sums] == [peers * (chunk + 1) for chunk in range(count)]
-    if n_pes == 2:  # with several peers, every other product is on the other stream
-        assert [found.count("multiply") for found in sums] == [peers * count + chunk + 1 for chunk in range(count)]
-    assert [found.count("wait") for found in products[-count:]] == [peers * chunk for chunk in range(count)]
+    assert not any(found.count("wait") for found in products), (
+        "the products of each stream go on without parts of peers"
+    )
     assert not any("put" in found for found in sums), "a sum waits for the copies of this PE's own parts"
     graph.add("next")
     assert len(ancestors(graph.before)[-1]) == len(graph.names) - 1, "the next call would not wait for all of this one"

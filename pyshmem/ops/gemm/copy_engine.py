@@ -25,7 +25,7 @@ from pyshmem.ops.workspace import Workspace
 TILES, TALL, WIDE = 132, 128, 256
 STEP = 128  # rows
 MANY = 6  # waves, from which on chunks have two, but for the last two chunks
-PARTS = 4  # chunks of a PE's rows at most, where parts are added up
+PARTS = 2  # chunks of a PE's rows at most, where parts are added up
 FEW = 3  # waves, up to which the rows of each of several peers are two chunks; of four, halves took 4 % longer on four H200s
 DEEP = 4096  # K on a PE from which the library's product adds a part without a loss
 # with as many columns on a PE, the rows of the last peer are one chunk, too: with one peer, because the PE's own take
@@ -70,16 +70,11 @@ def gathered_chunks(first: int, last: int, columns: int, n_pes: int) -> list[tup
 def parts_of(first: int, last: int, columns: int, most: int, n_pes: int) -> list[tuple[int, int]]:
     """Cut rows into up to PARTS chunks, as many for each PE, where ``most`` is the largest number of rows of one.
 
-    Of several peers, the copies of all but the last one's rows are behind the products of others, and the tiles of one
-    product fill the last wave of another: the rows of each are two chunks, or one of many waves.
+    The tiles of one product fill the last wave of another. Of several peers, the copies of all but the last one's rows are
+    behind the products of others, so that rows of many waves are one chunk.
     """
-    waves = waves_in(most, columns)
-    if most < 4 * STEP or (n_pes > 2 and waves > FEW):
-        return [(first, last)]
-    if n_pes > 2 or waves == 1:
-        return equal_parts(first, last, 2)
-    some = -(-waves // PARTS)
-    return cut(first, last, columns, (some,) * -(-waves // some))
+    few = n_pes <= 2 or waves_in(most, columns) <= FEW
+    return equal_parts(first, last, PARTS) if few and most >= 4 * STEP else [(first, last)]
 
 
 class GatherRows(Steps):
@@ -197,7 +192,7 @@ class ReduceScatter(Steps):
     """Each PE multiplies the rows of the others, then its own, in chunks; the copy engine brings each chunk to its owner.
 
     The owner adds the parts of a chunk to its own product; of one peer, the library's product itself does that if K is long.
-    With several peers, products take turns on two streams: the tiles of the next one fill the last wave of each.
+    Products take turns on two streams: the tiles of the next one fill the last wave of each.
     """
 
     epilogue = False
@@ -243,13 +238,13 @@ class ReduceScatter(Steps):
                         self.chunks.tell(pe, chunk)
         for chunk, (i, j, add) in enumerate(self.own):
             there = slice(i - self.first, j - self.first)
-            if self.adds:
-                self._await_parts(chunk)
-                torch.addmm(self.slots[0, there], a[i:j], b, out=out[there])
-                continue
             with next(lanes)():
                 with self.waiting.after():  # on the other side, the copies of this PE's own parts come first
                     self._await_parts(chunk)
+                if self.adds:
+                    self.waiting.join()
+                    torch.addmm(self.slots[0, there], a[i:j], b, out=out[there])
+                    continue
                 next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
                 self.waiting.join()
                 add(self.parts[i:j], out[there])
@@ -258,8 +253,6 @@ class ReduceScatter(Steps):
 
     def _lanes(self) -> Iterator[Callable[[], AbstractContextManager[Any]]]:
         """The streams of products in turn. The lane begins after the meeting, and the current stream's tiles come first."""
-        if self.problem.n_pes < 3:
-            return itertools.repeat(nullcontext)
         self.lane.after()
         return itertools.cycle((nullcontext, self.lane.beside))
 
