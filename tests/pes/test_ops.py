@@ -50,18 +50,18 @@ def test_every_schedule_gives_the_product_at_odd_sizes(operator, split, schedule
 
 @pytest.mark.parametrize("operator", [name for name, able in ABLE.items() if "copy_engine" in able])
 def test_copies_of_several_chunks_give_the_product(operator, monkeypatch):
-    """A GPU that makes one tile at a time cuts these rows, whose shares differ by one, into chunks of 128 and 256."""
+    """A GPU that makes one tile at a time cuts these rows, whose shares differ by one, into chunks of 128 and 256, or in halves."""
     monkeypatch.setattr(copy_engine, "TILES", 1)
     n = shmem.n_pes()
     rows = 6 * copy_engine.STEP + 1
-    assert len(copy_engine.gathered_chunks(0, rows, 8, 2)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows, 2)) == 3
+    assert len(copy_engine.gathered_chunks(0, rows, 8, 2)) == 4 and len(copy_engine.parts_of(0, rows, 8, rows, 2)) == 2
     case = Case(operator, sizes=(n * rows - 1, 8, 4 * n))
     for _ in range(2):
         case.check(case.call(schedule="copy_engine"))
 
 
 def test_fewer_rows_may_be_cut_into_more_chunks(monkeypatch):
-    """Of two PEs 769 rows are 3 chunks and 640 rows 4; of several, 640 rows are one and 512 two. Plans share memory."""
+    """Of several PEs 640 rows are one chunk and 512 two. Plans share memory."""
     monkeypatch.setattr(copy_engine, "TILES", 1)
     n = shmem.n_pes()
     for steps in (6, 5, 4):
