@@ -4,7 +4,7 @@ Run, from a checkout with pyshmem built in it: pyshmemrun -n 2 -m benchmarks.ops
 All but torch's fused operators is timed in CUDA graphs of eight calls. The
 bound is the slower of the library's product alone and of the copy engine with as many bytes as the operator sends, in this
 run. "GEMM beside copies" is both at once, neither of which waits for the other: what copies take from a product at the GPU's
-power limit is in it, so that no schedule of copies can be faster. Results are compared with sums in float64.
+power limit is in it. Results are compared with sums in float64.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from pyshmem.runtime.gpu.launch import graph_launcher
 
 LAUNCH = "launch alone"
 OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM, then NCCL", "async TP"
-BESIDE = "GEMM beside copies"  # which do not wait for each other: no schedule of copies can be faster
+BESIDE = "GEMM beside copies"  # which do not wait for each other, all begun at once
 NOTHING = "no PE sends anything"
 STREAMED = "fused, streamed_1"
 DTYPE = torch.bfloat16

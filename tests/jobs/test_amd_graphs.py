@@ -219,19 +219,20 @@ def test_a_sum_waits_for_its_parts_and_no_product_for_those_of_its_own_chunk(n_p
     assert len(ancestors(graph.before)[-1]) == len(graph.names) - 1, "the next call would not wait for all of this one"
 
 
+@pytest.mark.parametrize("n_pes", [2, 4])
 @pytest.mark.parametrize("vendor", ["cuda", "hip"])
-def test_products_for_several_peers_take_turns_on_two_streams(vendor, monkeypatch):
-    """Rows of two waves, so that those of each of four PEs are two chunks."""
+def test_products_take_turns_on_two_streams(vendor, n_pes, monkeypatch):
+    """Rows of two waves, so that those of each PE are two chunks."""
     monkeypatch.setattr(copy_engine, "TILES", 8 * COLUMNS // copy_engine.WIDE)
     graph = Graph(monkeypatch, vendor)
-    step, arrays = made(ReduceScatter, graph, 4, monkeypatch)
+    step, arrays = made(ReduceScatter, graph, n_pes, monkeypatch)
     graph.add("program")
     step(*arrays)
     graph.add("next")
     found = ancestors(graph.before)
     products = [node for node, name in enumerate(graph.names) if name == "multiply"]
     puts = [node for node, name in enumerate(graph.names) if name == "put"]
-    assert len(products) == 4 * 2 and len(puts) == 3 * 2
+    assert len(products) == n_pes * 2 and len(puts) == (n_pes - 1) * 2
     for i, product in enumerate(products):
         assert [each in found[product] for each in products[:i]] == [(i - k) % 2 == 0 for k in range(i)]
     assert all(0 in found[product] for product in products), "operands are of the program"

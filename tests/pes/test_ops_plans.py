@@ -178,6 +178,11 @@ def test_what_an_ended_team_of_all_pes_had_is_freed_when_all_pes_come(reserve, n
     assert len(plans._plans) == before  # one has come, and one has gone
 
 
+# whose flags count: of one power of two, a plan of more rows than the first has memory of its own
+COUNTED = {
+    ("gemm_reduce_scatter", "fused"),
+    *(("all_gather_gemm", schedule) for schedule in ("fused", "producer_consumer")),
+}
 LENGTHS = (5, 3, 7, 1, 5, 8, 2, 7, 6, 3)
 SCHEDULES = [(operator, schedule) for operator, able in ABLE.items() for schedule in ("auto", *able)]
 
@@ -195,7 +200,7 @@ def test_calls_that_differ_in_rows_share_memory_and_are_right_in_any_order(opera
         wanted = gathered if begins else sums[: len(found)]
         assert torch.equal(found, wanted), f"turn {turn}"
     rooms = {id(plan.space.room) for plan in plans._plans.values()}
-    assert len(rooms) <= 5  # two for each power of two of several lengths
+    assert len(rooms) <= (5 if (operator, schedule) in COUNTED else 3)
 
 
 @pytest.mark.parametrize("operator, schedule", SCHEDULES)

@@ -27,8 +27,8 @@ class MultiplyThenSend(Specialized):
         super().__init__(problem, a, b, space)
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.producer = self.kernel_of(problem, 0, self.counts.computing)
-        self.consumer = self.kernel_of(problem, self.counts.computing, self.counts.sending)
+        computing, sending, _ = self.counts
+        self.producer, self.consumer = self.kernels_of(problem, (0, computing), (computing, sending))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         begun = self.side.after()

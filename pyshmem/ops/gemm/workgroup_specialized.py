@@ -98,7 +98,7 @@ def places_of(result, shape, row, column, r, q, FORM: tl.constexpr):
 
 
 class Specialized(Steps):
-    """The kernel for gemm_all_gather, with its memory. ``kernel_of`` returns it on the grid of some of its programs."""
+    """The kernel for gemm_all_gather, with its memory. ``kernels_of`` returns it on grids of some of its programs."""
 
     @classmethod
     def serves(cls, problem: Problem) -> bool:
@@ -131,18 +131,18 @@ class Specialized(Steps):
         self.prepare = cache(prepared)
         self.cut(problem, a, b)
 
-    def kernel_of(self, problem: Problem, base: int, programs: int) -> Numbered:
-        """Return the kernel of the programs from ``base`` on, to be called with a, b, the result and the scales."""
+    def kernels_of(self, problem: Problem, *grids: tuple[int, int]) -> list[Numbered]:
+        """Return the kernel on each grid, to be called with a, b, the result and the scales. grids: (base, programs)."""
         above, before = problem.corner
         form = Product(problem, "data_parallel", problem.m, problem.a, False).form(problem.n_pes - 1, before)
         shape = shape_of(problem.m, problem.n, problem.k, *self.pitches)
         corner = Corner(encoded(above), encoded(before // form.VECTOR))
-        return Numbered(self.prepare(form, base, programs), shape, corner)
+        return [Numbered(self.prepare(form, *grid), shape, corner) for grid in grids]
 
 
 class MultiplyOrSend(Specialized):
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.kernel = self.kernel_of(problem, 0, sum(self.counts))
+        (self.kernel,) = self.kernels_of(problem, (0, sum(self.counts)))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)
