@@ -27,7 +27,7 @@ class MultiplyThenSend(Specialized):
         super().__init__(problem, a, b, space)
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        computing, sending, _ = self.counts
+        computing, sending = self.counts.computing, self.counts.sending
         self.producer, self.consumer = self.kernels_of(problem, (0, computing), (computing, sending))
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
