@@ -162,7 +162,9 @@ def made(kind, graph, n_pes, monkeypatch):
     counts = SimpleNamespace(computing="multiply", sending="send")
     monkeypatch.setattr(Specialized, "counts", counts, raising=False)
     monkeypatch.setattr(Specialized, "__init__", lambda self, problem, a, b, space: self.cut(problem, a, b))
-    monkeypatch.setattr(Specialized, "kernels_of", lambda self, problem, *grids: [graph.does(kind) for _, kind in grids])
+    monkeypatch.setattr(
+        Specialized, "kernels_of", lambda self, problem, *grids: [graph.does(kind) for _, kind in grids]
+    )
     team = SimpleNamespace(size=n_pes, me=0)
     problem = SimpleNamespace(
         team=team, n_pes=n_pes, me=0, M=ROWS, N=COLUMNS, K=INNER, k=INNER, dtype=torch.bfloat16, scaling=copy_engine.NONE,
