@@ -191,6 +191,16 @@ def test_sequences_of_other_lengths_share_memory_and_are_right_in_any_order(sche
     assert len({id(plan.space.room) for plan in plans._plans.values()}) == 2
 
 
+def test_own_keys_are_stored_behind_the_start_of_all_pes(monkeypatch):
+    """Until then peers may put keys of a call of another length to this place. Streams alone show it, if a peer is late."""
+    steps = []
+    for owner, name in ((attention_schedules, "await_mark"), (attention_schedules.CopyEngine, "store")):
+        usual = getattr(owner, name)
+        monkeypatch.setattr(owner, name, lambda *given, name=name, usual=usual: (steps.append(name), usual(*given)))
+    Case().call("copy_engine")
+    assert steps == ["await_mark", "store"]
+
+
 def test_programs_dealt_to_chiplets_make_every_tile(monkeypatch):
     """As on a GPU of three, which each have heads in succession."""
     whole = attention_schedules.machine()

@@ -119,7 +119,9 @@ class _Double:
 class CopyEngine(Gathered):
     """The copy engine brings keys and values while the kernel reads others.
 
-    The kernel begins when all PEs have reached the call, so that nothing that brings keys has to wait for its programs.
+    The kernel begins when all PEs have reached the call, so that nothing that brings keys has to wait for its programs. This
+    PE's own keys are stored no earlier either: sequences of other lengths share the memory, and peers may still put keys of
+    the call before, which this PE's queries do not see, to where its own are now.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -134,8 +136,8 @@ class CopyEngine(Gathered):
 
     def __call__(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
         ready = self.sender.send(k, v)
-        self.store(self.slots.arrays[self.problem.me], k, v)
         await_mark(ready)
+        self.store(self.slots.arrays[self.problem.me], k, v)
         if out.numel():
             self.kernel(q, out)
         for pe in self.sender.peers:
