@@ -1,4 +1,4 @@
-"""attention by each schedule, beside torch's flash attention with and without NCCL's all-gather, and the copies alone."""
+"""attention by each schedule, beside torch's with and without NCCL's all-gather, on one GPU, and the copies alone."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyshmem as shmem
 from benchmarks.in_job import GRAPH, Case
 from benchmarks.operations.rivals import NCCL
 from benchmarks.operations.together import Together
-from benchmarks.operations.torch_models import gather_and_attend
+from benchmarks.operations.torch_models import attend_alone, gather_and_attend
 from pyshmem import ops
 from pyshmem.ops.attention.prefill import places_of, reference
 from pyshmem.ops.attention.prefill_schedules import SCHEDULES
 from pyshmem.ops.attention.segments import ORDERS, segments_of
 
-OURS, ALONE, ENGINE = "pyshmem", "torch alone", "copy engine"
+OURS, ALONE, ONE, ENGINE = "pyshmem", "torch alone", "one GPU", "copy engine"
 DTYPE = torch.bfloat16
 CALLS = 4  # in a graph
 CHECKED = 61  # one of so many queries is compared with float64
@@ -34,11 +34,11 @@ class Attention(Together):
             self.accelerator.cut(*each) for each in ((size, 8 * self.n), (heads, 2), (kv_heads, 1))
         )
         places = places_of(size, self.me, self.n, order).to(self.accelerator.device)
-        q = self._numbers(1, size, heads, width)[:, places].contiguous()
+        queries = self._numbers(1, size, heads, width)
+        q = queries[:, places].contiguous()
         keys, values = (self._numbers(seed, size, kv_heads, width) for seed in (2, 3))
         wanted = reference(q[:, ::CHECKED], places[::CHECKED], keys, values, causal)
         k, v = (each[:, places].contiguous() for each in (keys, values))
-        del keys, values
         out = torch.empty_like(q)
 
         def ours(schedule: str) -> Case:
@@ -47,6 +47,9 @@ class Attention(Together):
 
         ways: dict[str, Case | str] = {name: ours("auto" if name == OURS else name) for name in (OURS, *SCHEDULES)}
         ways[ENGINE] = self._sent(k, v)
+        whole, every = attend_alone(queries, keys, values, causal), torch.arange(size, device=q.device)
+        sampled = reference(queries[:, ::CHECKED], every[::CHECKED], keys, values, causal)
+        ways[ONE] = self._attended("torch's attention of all tokens", whole, sampled, None)
         if self.rivals is None:
             return ways | dict.fromkeys((ALONE, NCCL), self.reason)
         segments = [segments_of(size, pe, self.n, ORDERS[order]) for pe in range(self.n)]

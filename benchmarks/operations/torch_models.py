@@ -52,6 +52,19 @@ def _combine(every: torch.Tensor) -> torch.Tensor:
     return (every[:, :, :-1] * weights[:, :, None]).sum(0).to(torch.bfloat16)
 
 
+def attend_alone(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> Step:
+    """Return torch's fastest attention of whole sequences, (batch, tokens, heads, dim), on one GPU."""
+    views = [each.transpose(1, 2) for each in (q, k, v)]
+    fastest = SDPBackend.CUDNN_ATTENTION if q.is_cuda and not torch.version.hip else SDPBackend.FLASH_ATTENTION
+
+    def attend() -> tuple[torch.Tensor, ...]:
+        with sdpa_kernel(fastest):
+            found = scaled_dot_product_attention(*views, is_causal=causal, enable_gqa=True)
+        return (found.transpose(1, 2),)
+
+    return attend
+
+
 def gather_and_attend(
     dist: Any, q: torch.Tensor, pieces: list[list[tuple[int, int]]], k: torch.Tensor, v: torch.Tensor, me: int, causal: bool
 ) -> tuple[Step, Step]:  # fmt: skip
