@@ -1,9 +1,9 @@
 """SpMV by every schedule of pyshmem.irregular over a population of matrices, beside cuSPARSE and SciPy, on one GPU.
 
-Run: python -m benchmarks.irregular [--matrices N] [--columns N, for SpMM] [--values float64] [--indices int64]
-[--folder FOLDER of Matrix Market files] [--json FILE]. Every result is compared with SciPy's in float64 before it is timed.
-Times are those of CUDA graphs of repeated products, so matrices smaller than the L2 cache are read from it, by all peers
-alike. Without a GPU a tiny population only tries the method.
+Run: python -m benchmarks.irregular [--matrices N | --fixed | --folder FOLDER of Matrix Market files] [--columns N, for
+SpMM] [--values float64] [--indices int64] [--json FILE]. Every result is compared with SciPy's in float64 before it is
+timed. Times are those of CUDA graphs of repeated products, so matrices smaller than the L2 cache are read from it, by all
+peers alike. Without a GPU a tiny population only tries the method.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,20 +27,23 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks import record
+from benchmarks import cusparse, record
 from benchmarks.accelerator import issued
-from benchmarks.floors import FLOORS, floors
-from benchmarks.matrices import FAMILIES, Recipe, files, population, varied
+from benchmarks.floors import EACH_ONCE, FLOORS, floors
+from benchmarks.matrices import FAMILIES, FIXED, Recipe, files, fixed, population, varied
 from pyshmem import irregular
 
 NO_FIGURES = "There is no GPU: a tiny population tries the method in Triton's interpreter. Its times are no figures."
 CAPTION = (
-    "speedup: geometric mean of the library's time divided by the schedule's. uneven: the quarter of the matrices with the "
-    "greatest standard deviation of row lengths, divided by their mean. fastest: the part of the matrices. each byte once, "
-    "x by columns: the same loads and stores by a kernel that knows no rows, the most that a product could reach."
+    "geometric mean, and the least, of the fastest library's time divided by the schedule's. uneven: the quarter of the "
+    "matrices with the greatest standard deviation of row lengths, divided by their mean. fastest: on this part of the "
+    "matrices. each byte once, x by columns: the same loads and stores by a kernel that knows no rows, the most that a "
+    "product could reach."
 )
-LIBRARY, CUPY, SCIPY = "torch.sparse", "cupyx.scipy.sparse", "SciPy"
-OTHERS = (LIBRARY, CUPY, SCIPY, *FLOORS)
+AUTO, LIBRARY, SCIPY = "auto", "torch.sparse", "SciPy"
+LIBRARIES = (LIBRARY, *cusparse.ALGORITHMS)
+OTHERS = (*LIBRARIES, SCIPY, *FLOORS)
+ENDS = (1e5, 5e5, 2e6, 1e7, np.inf)  # non-zeros of the matrices of a column are fewer
 TINY = {"least": 20, "most": 60, "largest": 90}  # the interpreter scans an atom in a millisecond
 TOLERANCES = {"float16": 2e-3, "float32": 5e-5, "float64": 1e-12}  # of sums of positive numbers
 INDICES = "int32", "int64"
@@ -129,29 +132,15 @@ def ours(matrix: irregular.CSR, x: torch.Tensor, sizes: Sequence[int]) -> dict[s
     """Return the product by every schedule, with its own size or with each of ``sizes``."""
     multiply = irregular.spmv if x.dim() == 1 else irregular.spmm
     if not sizes:
-        return {name: partial(multiply, matrix, x, name) for name in irregular.SCHEDULES}
+        return {name: partial(multiply, matrix, x, name) for name in (AUTO, *irregular.SCHEDULES)}
     pairs = product(irregular.SCHEDULES, sizes)
     return {f"{name} {size}": partial(multiply, matrix, x, name, size) for name, size in pairs}
 
 
 def libraries(matrix: torch.Tensor, x: torch.Tensor) -> dict[str, Call]:
-    """Return the products of the libraries for this device. On NVIDIA GPUs both call cuSPARSE."""
-    found: dict[str, Call] = {LIBRARY: partial(torch.matmul, matrix, x)}
-    if matrix.is_cuda and matrix.dtype is not torch.float16 and matrix.col_indices().dtype is torch.int32:  # CuPy's
-        try:
-            import cupy
-            from cupyx.scipy.sparse import csr_matrix
-        except ImportError:
-            return found
-        parts = (cupy.asarray(each) for each in (matrix.values(), matrix.col_indices(), matrix.crow_indices()))
-        held, vector = csr_matrix(tuple(parts), shape=tuple(matrix.shape)), cupy.asarray(x)
-
-        def multiply() -> Any:
-            with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-                return held @ vector
-
-        found[CUPY] = multiply
-    return found
+    """Return the products of the libraries for this device. torch calls cuSPARSE on NVIDIA GPUs, where we do it too."""
+    nvidia = matrix.is_cuda and torch.version.cuda is not None
+    return {LIBRARY: partial(torch.matmul, matrix, x)} | (cusparse.products(matrix, x) if nvidia else {})
 
 
 class Bench:
@@ -204,7 +193,7 @@ class Bench:
             except RuntimeError as error:
                 self.remarks[name] = f"fails for {recipe.name}: {error}"
                 continue
-            got = got.get() if hasattr(got, "get") else got.cpu().numpy()
+            got = got.cpu().numpy()
             wrong = np.flatnonzero(np.abs(got - wanted) > self.tolerance * np.abs(wanted))
             if wrong.size or got.shape != wanted.shape:
                 place = int(wrong[0]) if wrong.size else 0
@@ -225,12 +214,25 @@ def fastest(found: Found, names: Iterable[str]) -> float:
 
 def names_of(every: Sequence[Found]) -> list[str]:
     """Return our schedules that were timed, in order."""
-    return [name for name in dict.fromkeys(name for each in every for name in each.seconds) if name not in OTHERS]
+    return [
+        name for name in dict.fromkeys(name for each in every for name in each.seconds) if name not in (AUTO, *OTHERS)
+    ]
+
+
+def speedups(every: Sequence[Found], names: Iterable[str]) -> list[float]:
+    """Return the time of the fastest library divided by that of the fastest of ``names``, where both were timed."""
+    found = [(fastest(each, LIBRARIES), fastest(each, names)) for each in every]
+    return [library / our for library, our in found if library < np.inf and our < np.inf]
 
 
 def speedup(every: Sequence[Found], names: Iterable[str]) -> float:
-    """Return the geometric mean of the time of the faster library divided by that of the fastest of ``names``."""
-    return geometric_mean(fastest(each, (LIBRARY, CUPY)) / fastest(each, names) for each in every)
+    """Return the geometric mean of the speedups."""
+    return geometric_mean(speedups(every, names))
+
+
+def with_least(every: Sequence[Found], names: Iterable[str]) -> str:
+    found = speedups(every, names)
+    return f"{geometric_mean(found):.2f}, {min(found):.2f}" if found else "-"
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -250,50 +252,60 @@ def most_uneven(every: Sequence[Found]) -> list[Found]:
 
 def schedule_table(every: Sequence[Found]) -> Table:
     """One line for each schedule, for the fastest of them, and for the others."""
-    names, uneven = names_of(every), most_uneven(every)
+    names, groups = names_of(every), by_size(every)
     table = Table(title=f"products with {len(every)} matrices: speedup over the library", caption=CAPTION)
     table.add_column("schedule", no_wrap=True)
-    for title in ("fastest", "all", "uneven", *families_of(every)):
+    for title in ("fastest", *groups, "uneven"):
         table.add_column(title, justify="right")
-    groups = [every, uneven, *(of_family(every, family) for family in families_of(every))]
+    columns = [*groups.values(), most_uneven(every)]
+    table.add_row(AUTO, "", *(with_least(group, [AUTO]) for group in columns))
     for name in names:
         won = statistics.mean(each.seconds.get(name) == fastest(each, names) for each in every)
-        table.add_row(name, f"{won:.0%}", *(f"{speedup(group, [name]):.2f}" for group in groups))
+        table.add_row(name, f"{won:.0%}", *(with_least(group, [name]) for group in columns))
     table.add_section()
-    table.add_row("the fastest of these", "", *(f"{speedup(group, names):.2f}" for group in groups), style="bold")
-    for name in (*FLOORS, LIBRARY, CUPY, SCIPY):
+    table.add_row("the fastest of these", "", *(with_least(group, names) for group in columns), style="bold")
+    for name in (*FLOORS, *LIBRARIES, SCIPY):
         if any(name in each.seconds for each in every):
-            table.add_row(name, "", *(f"{speedup(group, [name]):.2f}" for group in groups))
-    table.add_row("matrices", "", *(str(len(group)) for group in groups))
+            table.add_row(name, "", *(with_least(group, [name]) for group in columns))
+    table.add_row("matrices", "", *(str(len(group)) for group in columns))
+    return table
+
+
+def by_size(every: Sequence[Found]) -> dict[str, list[Found]]:
+    """Return the matrices by their numbers of non-zeros, and all."""
+    found = {}
+    for least, end in pairwise((0, *ENDS)):
+        group = [each for each in every if least <= each.features["atoms"] < end]
+        if group:
+            found[f"to {end:.0e}" if end < np.inf else f"from {least:.0e}"] = group
+    return found | {"all": list(every)}
+
+
+def family_table(every: Sequence[Found]) -> Table:
+    """One line for each family: the speedup, and in brackets that of the bytes alone, where these were timed."""
+    names = [AUTO] if any(AUTO in each.seconds for each in every) else names_of(every)
+    table = Table(
+        title=f"by family: speedup of {AUTO if names == [AUTO] else 'the fastest'}, and that of each byte once"
+    )
+    table.add_column("family", no_wrap=True)
+    groups = by_size(every)
+    for title in groups:
+        table.add_column(title, justify="right")
+    for family in families_of(every):
+        cells = []
+        for group in groups.values():
+            found, bound = (speedups(of_family(group, family), peers) for peers in (names, [EACH_ONCE]))
+            cells.append(f"{geometric_mean(found):.2f}" + (f" ({geometric_mean(bound):.2f})" if bound else ""))
+        table.add_row(family, *(cell.replace("nan", "-") for cell in cells))
     return table
 
 
 def families_of(every: Sequence[Found]) -> list[str]:
-    return [family for family in (*FAMILIES, "file") if of_family(every, family)]
+    return [family for family in (*FAMILIES, *FIXED, "file") if of_family(every, family)]
 
 
 def of_family(every: Sequence[Found], family: str) -> list[Found]:
     return [each for each in every if each.family == family]
-
-
-def size_table(every: Sequence[Found]) -> Table:
-    """How the speedup depends on the number of non-zeros, with rates."""
-    names = names_of(every)
-    table = Table(title="by the number of non-zeros")
-    for title in ("non-zeros", "matrices", "speedup", "most often fastest", "ours GFLOP/s", "library GFLOP/s"):
-        table.add_column(title, justify="right")
-    for low in (0, 10**4, 10**5, 10**6, 10**7):
-        high = max(low, 10**3) * 10
-        group = [each for each in every if low <= each.features["atoms"] < high]
-        if group:
-            winners = [min(names, key=lambda name: each.seconds.get(name, np.inf)) for each in group]
-            rates = [
-                geometric_mean(2e-9 * each.features["atoms"] / fastest(each, peers) for each in group)
-                for peers in (names, (LIBRARY, CUPY))
-            ]
-            cells = f"to {high:.0e}", str(len(group)), f"{speedup(group, names):.2f}", statistics.mode(winners)
-            table.add_row(*cells, *(f"{rate:.2f}" for rate in rates))
-    return table
 
 
 def lines(every: Sequence[Found]) -> Iterable[str]:
@@ -314,9 +326,20 @@ def as_json(every: Sequence[Found], bench: Bench) -> dict[str, Any]:
     return facts | {"remarks": bench.remarks, "matrices": [each._asdict() for each in every]}
 
 
+def chosen(options: argparse.Namespace, gpu: bool) -> list[Recipe]:
+    """Return the matrices to measure: of a folder, of fixed families, or of the population."""
+    if options.folder:
+        return files(options.folder)
+    if options.fixed:
+        return fixed() if gpu else fixed([60])
+    count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
+    return population(count, options.seed, **({} if gpu else TINY))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.irregular", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--matrices", type=int, default=300, metavar="N", help="the size of the population")
+    parser.add_argument("--fixed", action="store_true", help="twenty families in five sizes in place of the population")
     parser.add_argument("--folder", type=Path, help="the Matrix Market files of a folder in place of the population")
     parser.add_argument("--seed", type=int, default=0, help="of the population")
     parser.add_argument("--sizes", type=int, nargs="+", default=(), metavar="N", help="of segments, for every schedule")
@@ -329,10 +352,9 @@ def main() -> int:
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="begin no matrix afterwards")
     parser.add_argument("--json", metavar="FILE", help="write features and times to FILE")
     options = parser.parse_args()
-    warnings.filterwarnings("ignore", message="Sparse |ExternalStream ")  # CSR tensors are beta; CuPy 13 has no other
+    warnings.filterwarnings("ignore", message="Sparse ")  # torch calls its CSR tensors beta
     begin, gpu = time.perf_counter(), torch.cuda.is_available()
-    count = (36 if options.quick else options.matrices) if gpu else len(FAMILIES)
-    recipes = files(options.folder) if options.folder else population(count, options.seed, **({} if gpu else TINY))
+    recipes = chosen(options, gpu)
     kinds = options.values, options.indices
     bench = Bench(recipes, options.sizes, 5 if options.quick else 9, options.columns, kinds)
     every = bench.measure(Console(stderr=True), options.limit)
@@ -340,7 +362,7 @@ def main() -> int:
     if not gpu:
         console.print(NO_FIGURES, style="bold")
     console.print(schedule_table(every))
-    console.print(size_table(every))
+    console.print(family_table(every))
     for line in (*lines(every), *(f"{name}: {text}" for name, text in bench.remarks.items())):
         console.print(line, highlight=False, markup=False)
     console.print(f"{time.perf_counter() - begin:.0f} s in all", highlight=False)

@@ -7,7 +7,7 @@ R-MAT is that of Chakrabarti, Zhan and Faloutsos (SDM 2004).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ import scipy.sparse
 import torch
 
 LEAST, MOST, LARGEST = 1_000, 2_000_000, 20_000_000  # non-zeros: of nearly all matrices, and of the largest
+SIZES = (50_000, 300_000, 1_000_000, 5_000_000, 20_000_000)  # of fixed families
 LARGE = 0.05  # the part of the matrices with more than MOST
 RMAT = (146, 195, 243)  # of 256: where the quadrants b, c and d begin; probabilities 0.57, 0.19, 0.19 and 0.05
 
@@ -42,7 +43,8 @@ class Recipe(NamedTuple):
         """Return the matrix as a float32 CSR tensor with int32 indices."""
         if self.path:
             return read(self.path).to(device)
-        return filled(FAMILIES[self.family](np.random.default_rng(self.seed), self.atoms, device))
+        family = (FAMILIES | FIXED)[self.family]
+        return filled(family(np.random.default_rng(self.seed), self.atoms, device))
 
 
 def population(count: int, seed: int = 0, least: int = LEAST, most: int = MOST, largest: int = LARGEST) -> list[Recipe]:
@@ -56,6 +58,13 @@ def population(count: int, seed: int = 0, least: int = LEAST, most: int = MOST, 
         family = families[number % len(families)]
         found.append(Recipe(f"{family} {number}", family, atoms, int(draw.integers(1 << 62))))
     return found
+
+
+def fixed(sizes: Sequence[int] = SIZES) -> list[Recipe]:
+    """Return a recipe for each fixed family and each size. Families and sizes are mixed, for a run that ends early."""
+    names, count = list(FIXED), len(sizes)
+    places = [(i, (i + turn) % count) for turn in range(count) for i in range(len(names))]
+    return [Recipe(f"{names[i]} {sizes[j]}", names[i], sizes[j], j) for i, j in places]
 
 
 def files(folder: Path) -> list[Recipe]:
@@ -106,7 +115,11 @@ def _drawn(draw: Any, below: int, count: int, device: str) -> torch.Tensor:
 
 def banded(draw: Any, atoms: int, device: str) -> Pattern:
     """All elements at most so far from the diagonal."""
-    width = _between(draw, 1, min(80, max(atoms // 8, 2)))
+    return band(_between(draw, 1, min(80, max(atoms // 8, 2))), atoms, device)
+
+
+def band(width: int, atoms: int, device: str) -> Pattern:
+    """``width`` elements in each row, but fewer at the ends."""
     rows = max(atoms // width, 1)
     places = torch.arange(rows, device=device)[:, None]
     columns = places + torch.arange(width, device=device) - width // 2
@@ -253,7 +266,8 @@ def geometric(draw: Any, atoms: int, device: str) -> Pattern:
     return Pattern(torch.cat(rows), torch.cat(columns), (points, points))
 
 
-FAMILIES: dict[str, Callable[[Any, int, str], Pattern]] = {
+Family = Callable[[Any, int, str], Pattern]
+FAMILIES: dict[str, Family] = {
     "banded": banded,
     "power law": rmat,
     "blocks": blocks,
@@ -267,4 +281,94 @@ FAMILIES: dict[str, Callable[[Any, int, str], Pattern]] = {
     "long rows": long_rows,
     "lognormal": lognormal,
     "geometric": geometric,
+}
+
+
+# -- fixed families: their matrices differ in size alone
+
+
+def stencil_27(draw: Any, atoms: int, device: str) -> Pattern:
+    """Each point of a cube, and those that share a corner of its cell."""
+    side = max(round((atoms / 27) ** (1 / 3)), 2)
+    points = torch.arange(side**3, device=device)[:, None]
+    steps = torch.arange(27, device=device)
+    shift, inside = torch.zeros_like(steps), points >= 0
+    for axis in range(3):
+        step, stride = steps // 3**axis % 3 - 1, side**axis
+        place = points // stride % side + step
+        inside = inside & (place >= 0) & (place < side)
+        shift = shift + step * stride
+    return Pattern(points.expand(-1, 27)[inside], (points + shift)[inside], (side**3, side**3))
+
+
+def near_in_a_plane(draw: Any, atoms: int, device: str) -> Pattern:
+    """Points of a square, line by line, and about 16 others that lie around each, some of them twice."""
+    points = max(atoms // 16, 16)
+    lengths = torch.from_numpy(draw.poisson(16, points)).to(device)
+    rows = torch.repeat_interleave(torch.arange(points, device=device), lengths)
+    down, across = (torch.from_numpy(np.rint(draw.normal(0, 1.5, len(rows))).astype(int)).to(device) for _ in range(2))
+    return Pattern(rows, (rows + down * int(points**0.5) + across) % points, (points, points))
+
+
+def dense_blocks(draw: Any, atoms: int, device: str) -> Pattern:
+    """Blocks of 32 by 32 on the diagonal."""
+    rows = torch.arange(max(atoms // 1024, 1) * 32, device=device)[:, None]
+    columns = rows // 32 * 32 + torch.arange(32, device=device)
+    return Pattern(rows.expand_as(columns).flatten(), columns.flatten(), (len(rows), len(rows)))
+
+
+def of_lengths(lengths: Callable[[Any, int], Any], columns: int = 1000) -> Family:
+    """Return the family whose rows have about these lengths, over as many columns as rows, but ``columns`` at least."""
+
+    def family(draw: Any, atoms: int, device: str) -> Pattern:
+        found = np.asarray(lengths(draw, atoms)).astype(np.int64)
+        return _rows(draw, found, max(len(found), columns), device)
+
+    return family
+
+
+def _scaled(draw: Any, weights: Any, atoms: int) -> Any:
+    """Lengths in proportion to the weights, ``atoms`` in all."""
+    return weights * (atoms / weights.sum()) + draw.random(len(weights))
+
+
+def _poisson(mean: int) -> Family:
+    return of_lengths(lambda draw, atoms: draw.poisson(min(mean, atoms / 4), max(atoms // mean, 4)))
+
+
+def _lognormal(sigma: float, mean: int) -> Family:
+    return of_lengths(lambda draw, atoms: _scaled(draw, draw.lognormal(0, sigma, max(atoms // mean, 4)), atoms))
+
+
+def _one_long(draw: Any, atoms: int) -> Any:
+    lengths = draw.poisson(5, max(atoms // 6, 4))
+    lengths[len(lengths) // 3] = atoms // 6
+    return lengths
+
+
+FIXED: dict[str, Family] = {
+    "Pareto 1.2": of_lengths(
+        lambda draw, atoms: np.minimum(_scaled(draw, draw.pareto(1.2, max(atoms // 12, 4)) + 1, atoms), atoms // 4)
+    ),
+    "stencil 5": lambda draw, atoms, device: _mesh((max(round((atoms / 5) ** 0.5), 2),) * 2, device),
+    "rows of 50000": of_lengths(lambda draw, atoms: np.full(max(atoms // 50_000, 1), min(50_000, atoms)), 400_000),
+    "lognormal 2.5": _lognormal(2.5, 20),
+    "Poisson 8": _poisson(8),
+    "R-MAT": rmat,
+    "stencil 27": stencil_27,
+    "1 to 2048": of_lengths(lambda draw, atoms: np.repeat(2 ** np.arange(12), max(atoms // 4095, 1)), 4096),
+    "near in a plane": near_in_a_plane,
+    "one long row": of_lengths(_one_long),
+    "band of 31": lambda draw, atoms, device: band(31, atoms, device),
+    "Poisson 60": _poisson(60),
+    "nine of ten empty": of_lengths(
+        lambda draw, atoms: draw.poisson(10, max(atoms, 40)) * (draw.random(max(atoms, 40)) < 0.1)
+    ),
+    "lognormal 1.0": _lognormal(1.0, 30),
+    "blocks of 32": dense_blocks,
+    "4 or 600": of_lengths(lambda draw, atoms: np.where(draw.random(max(atoms // 10, 4)) < 0.01, 600, 4)),
+    "Poisson 200": _poisson(200),
+    "1 to 3": of_lengths(lambda draw, atoms: draw.integers(1, 4, max(atoms // 2, 4))),
+    "stencil 7": lambda draw, atoms, device: _mesh((max(round((atoms / 7) ** (1 / 3)), 2),) * 3, device),
+    "band of 9": lambda draw, atoms, device: band(9, atoms, device),
 }

@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 import scipy.io
 import scipy.sparse
 from benchmarks.irregular import features
-from benchmarks.matrices import FAMILIES, LARGEST, LEAST, Recipe, files, population
+from benchmarks.matrices import FAMILIES, FIXED, LARGEST, LEAST, SIZES, Recipe, files, fixed, population
 from pyshmem import irregular
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,8 +39,16 @@ def test_a_population_is_the_same_for_a_seed_and_has_all_families_and_sizes():
     assert LEAST <= min(atoms) < 2 * LEAST and 10**7 < max(atoms) <= LARGEST
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("atoms", [20, 3000])
+def test_every_fixed_family_has_a_matrix_of_every_size_and_the_first_twenty_are_of_all():
+    pairs = [(each.family, each.atoms) for each in fixed()]
+    assert sorted(pairs) == sorted((family, size) for family in FIXED for size in SIZES)
+    assert {family for family, _ in pairs[:20]} == set(FIXED) and {size for _, size in pairs[:20]} == set(SIZES)
+
+
+@pytest.mark.parametrize(
+    ("family", "atoms"),
+    [(family, atoms) for family in FAMILIES for atoms in (20, 3000)] + [(each, 9000) for each in FIXED],
+)
 def test_a_matrix_is_valid_repeatable_and_about_as_large_as_wanted(family, atoms):
     matrix, again = made(family, atoms), made(family, atoms)
     assert torch.equal(matrix.col_indices(), again.col_indices())
@@ -60,6 +68,9 @@ def test_families_have_the_rows_that_they_are_named_for():
     assert lengths["mesh 2-D"].max() == 5 and lengths["mesh 3-D"].max() == 7 and lengths["roads"].max() <= 4
     assert min(uneven["power law"], uneven["dense row"]) > 1.5
     assert max(uneven[each] for each in ("banded", "mesh 2-D", "mesh 3-D", "uniform")) < 1
+    longest = {family: int(lengths_of(made(family, 30_000)).max()) for family in FIXED}
+    stencils = {"stencil 5": 5, "stencil 7": 7, "stencil 27": 27, "band of 9": 9, "band of 31": 31, "blocks of 32": 32}
+    assert longest | stencils | {"1 to 3": 3} == longest and longest["one long row"] > 100 * longest["1 to 3"]
 
 
 def test_matrix_market_files_of_a_folder_are_matrices(tmp_path):
