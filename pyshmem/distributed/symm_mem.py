@@ -37,6 +37,7 @@ from pyshmem.runtime.job import job
 __all__ = ["enable"]
 
 _ALIGNED = 4096  # of what torch allocates
+_OWNED = "a tensor of torch's symmetric memory", "nothing: a later empty there frees what no tensor has on any PE"
 
 
 def enable(pads: int = 1024) -> None:
@@ -44,8 +45,8 @@ def enable(pads: int = 1024) -> None:
 
     It compiles a module for this version of torch, once for each user and node, in about half a minute. ``rendezvous`` and
     the operators then take any symmetric tensor, with groups of any backend in a job where rank i is PE i. ``empty`` of
-    torch's module allocates in the heap; its memory is free again at a later ``empty``, once its tensor is gone on all PEs:
-    do not free it by shmem.free.
+    torch's module allocates in the heap; its memory is free again at a later ``empty``, once its tensor is gone on all PEs,
+    and shmem.free refuses it.
     pads: how many pairs of a tensor and a group get signal pads, of the size of set_signal_pad_size now; of each heap.
     Order: collective over all PEs, once in a job; a barrier on return. So is ``empty`` from then on, with equal sizes.
         rendezvous, and the first operator on a tensor, is collective over the group, and no part of CUDA graphs.
@@ -79,10 +80,12 @@ class _Door:
         base = self._heap.base
         unused = {each - base for each in self.unused()}
         for offset in sorted(set.intersection(*job.comm.allgather(unused))):
+            del self._heap.owned[offset]
             shmem.free(self._blocks.pop(offset))
             self.forget(base + offset)
         block = shmem.align(_ALIGNED, max(size, 1), device=self._heap.device)
         self._blocks[block.data_ptr() - base] = block
+        self._heap.owned[block.data_ptr() - base] = _OWNED
         return block.data_ptr()
 
     def holds(self, address: int) -> bool:

@@ -226,7 +226,8 @@ def free(array: Array) -> None:
     array: a tensor that an allocation returned; None and empty arrays are ignored.
     Order: collective over TEAM_WORLD; a barrier on entry, so that no peer still uses the memory. On a GPU heap the barrier
         follows all work of this PE on the GPU.
-    Errors: NotSymmetricError for a view, freed or private memory, and NotInitializedError; nothing has changed then.
+    Errors: NotSymmetricError for a view, freed or private memory, memory of the pool or of torch's symmetric memory, and
+        NotInitializedError; nothing has changed then.
     Spec: 9.3 SHMEM_FREE.
     """
     if array is None:
@@ -322,6 +323,9 @@ def _bytes(
 def _allocation(routine: str, operand: Operand) -> int:
     """The heap offset of the live allocation that starts at the array's address."""
     offset = operand.address - operand.heap.base
+    block = operand.heap.allocator.nearest(offset) if operand.heap.owned else None
+    if block and block[0] <= offset < block[1] and block[0] in operand.heap.owned:
+        refuse(NotSymmetricError, routine, "array", *operand.heap.owned[block[0]])
     if operand.heap.allocator.size_of(offset) is None:
         require_symmetric(routine, "array", operand, operand.itemsize)
         refuse(

@@ -29,6 +29,7 @@ __all__ = ["pool"]
 _UNIT = 2 << 20  # bytes; torch takes GPU memory in multiples of this
 _KINDS = {"cpu": 0, "cuda": 1}  # those of _pool.h
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
+_OWNED = "a tensor of the pool", "nothing: its memory is free again once the tensor is gone"  # by free and realloc
 
 
 def pool(size: int | None = None, device: Device | torch.device | None = None) -> Pool:
@@ -87,7 +88,9 @@ class Pool:
         """Add ``size`` bytes of the heap, and return them. Collective over TEAM_WORLD."""
         heap, size = self._heap, -(-size // _UNIT) * _UNIT
         memory = finish("pool", allocate("pool", (size,), torch.uint8, heap.device, 4096))
-        self._regions.append(memory.data_ptr() - heap.base)
+        offset = memory.data_ptr() - heap.base
+        self._regions.append(offset)
+        heap.owned[offset] = _OWNED
         _native.pool_add(memory.data_ptr(), size, _KINDS[heap.device])
         self.size += size
         return memory
@@ -96,6 +99,7 @@ class Pool:
         """Give the memory back to the heap. Every PE has passed a barrier after its last access."""
         self._torchs = None
         for offset in self._regions:
+            self._heap.owned.pop(offset, None)
             self._heap.allocator.release(offset)
             self._heap.note_use()
             self._heap.sites.pop(offset, None)

@@ -49,6 +49,8 @@ class Heap:
 
     def __init__(self) -> None:
         self.sites: dict[int, str] = {}  # in debug mode: the source line of each live allocation, by offset
+        # what an allocation is that shmem.free must leave alone, and what frees it, by offset
+        self.owned: dict[int, tuple[str, str]] = {}
         self._clear()
 
     def _clear(self) -> None:
@@ -57,6 +59,7 @@ class Heap:
         self.deltas: dict[Any, int] = {}
         self.far_deltas: dict[Any, int] = {}
         self.sites.clear()
+        self.owned.clear()
         self.adopt(Allocator(0), 0, 0)
 
     def adopt(self, allocator: Allocator, device_type: int, index: int) -> None:

@@ -8,7 +8,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.host import pool as pools
 from pyshmem.runtime.heap import default
-from support import here, neighbours, refuses
+from support import here, live, neighbours, refuses
 
 MIB = 1 << 20
 
@@ -104,6 +104,17 @@ def test_pool_that_is_full_refuses_and_serves_again_after_tensors_have_died():
         assert shmem.is_symmetric(first)
         del first
         assert shmem.is_symmetric(torch.zeros(MIB // 4))
+
+
+def test_free_leaves_memory_of_the_pool_alone():
+    with shmem.pool(2 * MIB), here():
+        made = [torch.zeros(1000) for _ in range(3)]
+    before = live()
+    for each in made:
+        with refuses("free", "array: got a tensor of the pool; wants nothing", shmem.NotSymmetricError):
+            shmem.free(each)
+    assert live() == before
+    assert all(map(shmem.is_symmetric, made))
 
 
 def test_pool_refuses_a_negative_size_and_a_heap_that_is_not_there():

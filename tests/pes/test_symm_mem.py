@@ -33,6 +33,7 @@ def world():
     dist.destroy_process_group()
     for name, start, _ in set(live()).difference(before):
         heaps[name].allocator.release(start)
+        heaps[name].owned.pop(start, None)
     shmem.barrier_all()
 
 
@@ -268,6 +269,16 @@ def test_memory_of_empty_comes_back_when_its_tensor_has_died_on_all_pes(me, npes
     assert len(places) <= 2
     kept = [sm.empty(1000, dtype=torch.int32, device=here().type) for _ in range(3)]
     assert len({each.data_ptr() for each in kept}) == 3
+
+
+@pytest.mark.parametrize(("routine", "more"), [("free", ()), ("realloc", (64,))])
+def test_free_leaves_memory_of_empty_alone(routine, more, me):
+    tensor = sm.empty(100, dtype=torch.int32, device=here().type).fill_(me)
+    for part in (tensor, tensor[40:]):
+        with refuses(routine, "array: got a tensor of torch's symmetric memory", shmem.NotSymmetricError):
+            getattr(shmem, routine)(part, *more)
+    assert tensor.tolist() == [me] * 100
+    assert shmem.is_symmetric(tensor)
 
 
 def test_pads_come_to_an_end():
