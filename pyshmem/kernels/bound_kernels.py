@@ -13,7 +13,16 @@ import torch
 from pyshmem.runtime import interpreter
 from pyshmem.runtime._native import launch_prepared
 from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, like, on_grid, refuse_launch, words_of
+from pyshmem.runtime.gpu.launch import (
+    INTEGER,
+    CachedKernel,
+    Loaded,
+    early_launcher,
+    like,
+    on_grid,
+    refuse_launch,
+    words_of,
+)
 from pyshmem.runtime.heap import heaps
 
 # what finds the variants of a kernel, without the compiler if one like it has been found before
@@ -166,7 +175,11 @@ class Prepared:
 
     def words_of(self, *numbers: Any) -> list[int]:
         """Return the words of the first operands, which are numbers or tuples of them; none if there is no driver."""
-        return words_of(numbers, self.kinds[: len(numbers)]) if self.kinds else []
+        words: list[int] = []
+        for number, kind in zip(numbers, self.kinds, strict=False):
+            whole = type(kind) is tuple and kind.count(INTEGER) == len(kind)  # the kernel takes each of its fields
+            words += number if whole else words_of((number,), (kind,))
+        return words
 
 
 class Numbered:

@@ -188,9 +188,9 @@ def _described(array: Any) -> Any:
     return array.shape, array.stride(), array.dtype, array.device, array.data_ptr() % 16 == 0
 
 
-def key_of(routine: str, team: Team, asked: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what a plan is found by."""
-    return routine, asked, team.meeting.wires, team.size, job.generation
+def key_of(routine: str, team: Team, alike: tuple[Any, ...], asked: Any) -> tuple[Any, ...]:
+    """Return what a plan is found by. Plans that share what they have differ in the last part of it alone."""
+    return routine, alike, team.meeting.wires, team.size, job.generation, asked
 
 
 def use(plan: Any) -> None:
@@ -244,44 +244,66 @@ def call(
     return (recall(like) or remember(like, first(*given)))[0]
 
 
+def another(like: tuple[Any, ...], asked: Any, make: Callable[[Any, Any], Any]) -> Any:
+    """Return (plan, known) for other lengths of a call whose arguments have been checked; None: find must check this one.
+
+    like: what describes the call on this PE but for lengths, under which remember has the plan of others, and what is known
+    of the operands.  asked: as of find.  make: returns the plan for one with which it shares, and for what is known.
+    """
+    try:
+        known = _known.get(like)
+    except TypeError:  # as in recall
+        return None
+    if known is None or not is_live(known[0]):
+        return None
+    common = known[0].key[:-1]
+    kin = _kin.get(common)
+    if kin is None or job.debug or not is_live(kin):
+        return None
+    key = (*common, asked)
+    return _plans.live(key) or _kept(key, kin.team, partial(make, kin, known[1])), known[1]
+
+
 def find(
-    routine: str, team: Team | None, asked: tuple[Any, ...], make: Callable[[Team], tuple[Any, Any]],
+    routine: str, team: Team | None, asked: Any, make: Callable[[Team], tuple[Any, Any]],
     argument: str = "x", wants: str = "the same call on all PEs of the team", alike: tuple[Any, ...] = (),
-    again: Callable[[Any], Any] | None = None,
 ) -> Any:  # fmt: skip
     """Return the plan for what is ``asked``. The first call makes it, collectively over the team.
 
-    asked: only what all PEs know alike, so that all of them find the plan, or none does.
+    asked: only what all PEs know alike, so that all of them find the plan, or none does; lengths alone if there is alike.
     make: checks the arguments of every call, without communication, and returns what all PEs must have in common, or a
         function that returns it, and a function that makes the plan. That one takes a plan of the same ``alike``, if there
         is one, of which the PEs need not agree again, and which may have what the new one needs. () stands for none.
-    again: returns, for such a plan, what make does for it, without the checks; None if the arguments must be checked.
     argument, wants: of the error if PEs ask differently.
     Errors: those of ``make`` on this PE; ArgumentError, on all PEs, if it refuses on another, or if they ask differently.
     """
     require_init(routine)
     group = TEAM_WORLD if team is None else member(routine, team)
-    key, common = key_of(routine, group, asked), key_of(routine, group, alike) if alike else None
+    key = key_of(routine, group, alike, asked)
     try:
-        found, kin = _plans.live(key), _kin.get(common) if common else None
+        found, kin = _plans.live(key), _kin.get(key[:-1]) if alike else None
     except TypeError:
         found = kin = None  # an argument that cannot be in a key, which make refuses
     if found is not None:
         make(group)  # this PE's arguments may be wrong alone
         return found
     if kin is not None and is_live(kin) and not job.debug:
-        require_no_capture(routine)
-        maker = (again(kin) if again else None) or partial(make(group)[1], kin)
-        if len(_plans) >= MOST_SHARING:
-            _plans.make_room(group)
-    else:
-        maker = _agreed(routine, group, make, argument, wants)
-        _plans.make_room(group)
+        return _kept(key, group, partial(make(group)[1], kin))
+    maker = _agreed(routine, group, make, argument, wants)
+    _plans.make_room(group)
+    return _kept(key, group, maker)
+
+
+def _kept(key: tuple[Any, ...], team: Team, maker: Callable[[], Any]) -> Any:
+    """Return the new plan that is found by the key from now on."""
+    require_no_capture(key[0])
+    if len(_plans) >= MOST_SHARING:
+        _plans.make_room(team)
     _plans.pop(key, None)  # one that its user has closed
-    found = _plans[key] = _made(group, maker)
+    found = _plans[key] = _made(team, maker)
     found.key, found.used = key, next(_uses)
-    if common:
-        _kin[common] = found
+    if key[1]:
+        _kin[key[:-1]] = found
     return found
 
 

@@ -275,6 +275,7 @@ class Gathering(Steps):
         self.layout, self.sends = problem.a._replace(aligned=aligned and problem.a.aligned), sends
         if sends:
             self.layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
+        self.product = Product(problem, problem.options.order, problem.M, self.layout, True)
         product, most = self._product(problem), -(-problem.M // n)
         self.chunks = max(-(-most // product.row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
         self.space = workspace_of(
@@ -292,7 +293,7 @@ class Gathering(Steps):
         self.cut(problem, a, b)
 
     def _product(self, problem: Problem) -> Product:
-        product = Product(problem._replace(a=self.layout), problem.options.order, problem.M, self.layout, True)
+        product = self.product.of(problem, problem.M)
         product.keep(product.tiles // problem.n_pes)
         return product
 
@@ -301,9 +302,9 @@ class Gathering(Steps):
         if product.groups > self.groups:
             self.groups, self.kernels = product.groups, cache(self._preparing(problem, product, a, b))
         form = product.form(n - 1 if self.sends else 0, rows=problem.m)
-        cut = form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0
+        cut = self.sends and (form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0)
         numbers = self._shape(problem), product.schedule(0, problem.corner[1])
-        self.kernel = Numbered(self.kernels(form._replace(CUT=self.sends and cut)), *numbers)
+        self.kernel = Numbered(self.kernels(form, cut), *numbers)
 
     def _shape(self, problem: Problem) -> Any:
         return shape_of(problem.M, problem.n, problem.K, self.layout.pitch, problem.b.pitch, max(problem.n, 1))
@@ -318,8 +319,9 @@ class Gathering(Steps):
         arrays = like((a, b, a.new_empty(problem.result, dtype=problem.dtype), *samples(problem.scaling, a)))
         fixed = shmem.device_context(problem.team), memory, self.chunks
 
-        def prepared(form: Form) -> Prepared:
-            constants = parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue}
+        def prepared(form: Form, cut: bool) -> Prepared:
+            chosen = {"FORM": form._replace(CUT=cut), "EPILOGUE": problem.options.epilogue}
+            constants = parameters(problem.scaling) | chosen
             return Prepared(
                 gather_and_multiply, product.programs, fixed, (*numbers, *arrays), constants, **product.row.compiled
             )

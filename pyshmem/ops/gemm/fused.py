@@ -31,10 +31,10 @@ class MultiplyAndSend(Steps):
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
         self.kind = KINDS[problem.operator, problem.split].value
-        self.adding = adding = adds(self.kind)
+        adding = adds(self.kind)
         n, item = problem.n_pes, problem.dtype
-        product, own = self._product(problem), -(-problem.M // n)  # the rows of a slot
-        self.tall = own
+        product = Product(problem, problem.options.order, problem.m, problem.a, adding)
+        own = self.tall = -(-problem.M // n)  # the rows of a slot
         ends = problem.operator != "gemm_reduce_scatter"  # a call on all PEs before the next one begins on any
         self.space = workspace_of(
             problem,
@@ -46,14 +46,11 @@ class MultiplyAndSend(Steps):
             slots=((2 * (n - 1), own, problem.N) if adding else (0,), item),
         )
         self.parts = torch.empty((problem.M, problem.N) if adding else (0,), dtype=item, device=a.device)
-        self.multiply: Multiply | None = None
+        self.product, self.multiply = product, None
         self.cut(problem, a, b)
 
-    def _product(self, problem: Problem) -> Product:
-        return Product(problem, problem.options.order, problem.m, problem.a, self.adding)
-
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        product = self._product(problem)
+        product = self.product = self.product.of(problem, problem.m)
         if self.multiply is None or not self.multiply.holds(product):
             words, tallies, flags, slots = (self.space[name] for name in ("words", "tallies", "flags", "slots"))
             sample = self.space["result 0"] if problem.symmetric else a.new_empty(problem.result, dtype=problem.dtype)

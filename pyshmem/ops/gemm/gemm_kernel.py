@@ -314,7 +314,8 @@ class Multiply:
         """
         problem, (a, _, c) = product.problem, operands
         words, tallies, *others = places
-        self._kind, self._pitch, self._groups = kind, max(c.stride(0), 1), product.groups
+        self._pitch, self._groups, peers = max(c.stride(0), 1), product.groups, problem.n_pes - 1
+        self._fan = {ALONE.value: 0, SCATTER.value: min(1, peers)}.get(kind, peers)
         memory = Memory(words, product.sums(a.device), tallies, *others, encoded(tall))
         fixed, arrays = (shmem.device_context(problem.team), memory), like((*operands, *samples(problem.scaling, a)))
 
@@ -337,9 +338,8 @@ class Multiply:
 
         corner: the rows above and the columns before the product in c.
         """
-        problem, n_pes = product.problem, product.problem.n_pes
-        fan = {ALONE.value: 0, SCATTER.value: min(1, n_pes - 1)}.get(self._kind, n_pes - 1)
-        form = product.form(fan, corner[1])
+        problem = product.problem
+        form = product.form(self._fan, corner[1])
         if product.adding and not _aligned_rows(product):
             form = form._replace(DESCRIBED=False)
         shape = shape_of(product.m, problem.n, problem.k, product.a.pitch, problem.b.pitch, self._pitch)

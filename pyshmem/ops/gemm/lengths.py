@@ -8,7 +8,7 @@ import torch
 
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import Problem, with_rows
-from pyshmem.ops.gemm.selection import OURS, choose, steps_of, steps_that_serve, streams
+from pyshmem.ops.gemm.selection import ordered, scheduled, steps_of, steps_that_serve
 from pyshmem.ops.plans import InTurnBySize
 from pyshmem.ops.workspace import Workspace, room_for
 
@@ -44,7 +44,10 @@ class Most:
 
 
 class Choice:
-    """A schedule that the plans for some numbers of rows have, as choose returns it, and the least and the most of these."""
+    """A schedule that the plans for some numbers of rows have, why, and the least and the most of these.
+
+    problem: one with the schedule, and with the order that was chosen last.
+    """
 
     def __init__(self, problem: Problem, why: str) -> None:
         self.problem, self.why, self.least, self.most = problem, why, problem.M, problem.M
@@ -53,13 +56,11 @@ class Choice:
 class Lengths:
     """What such plans share. All PEs have the same plans, so that none asks another one about the next.
 
-    accepted: the layouts of a and b, of operands that have been checked, by what describes these but for the rows of a.
     private: results that calls return in turn and no peer writes.
     """
 
     def __init__(self, problem: Problem) -> None:
         """problem: of any of the plans, as it was asked for. Whether operands are aligned has been agreed on."""
-        self.accepted: dict[bytes, Any] = {}
         self.private = InTurnBySize()
         self._problem = problem
         self._choices: list[Choice] = []
@@ -71,22 +72,27 @@ class Lengths:
     def choose(self, M: int, layouts: Any) -> tuple[Problem, str]:
         """Do what selection.choose does for a problem of M rows in all. layouts: of a and b.
 
-        What is right for two numbers of rows is right between them. Orders that stream tiles change more often.
+        The schedule that is right for two numbers of rows is right between them. Orders that stream tiles change more often.
         """
-        for each in self._choices:
-            if each.least <= M <= each.most:
-                return with_rows(each.problem, M, *layouts[:2]), each.why
-        chosen, why = choose(with_rows(self._problem, M, *layouts[:2]))
-        if streams(chosen):
-            return chosen, why
-        reason = why.partition(OURS)[0]  # the same on all PEs, which so have the same choices
-        for each in self._choices:
-            if (each.problem.options.schedule, each.why.partition(OURS)[0]) == (chosen.options.schedule, reason):
-                each.least, each.most = min(each.least, M), max(each.most, M)
+        for choice in self._choices:
+            if choice.least <= M <= choice.most:
                 break
         else:
-            self._choices.append(Choice(chosen, why))
-        return chosen, why
+            choice = self._choice(M, layouts)
+        problem = with_rows(choice.problem, M, *layouts[:2])
+        found, why = ordered(problem, self._problem.options.order, choice.why)
+        if found.options is not problem.options:
+            choice.problem = found  # most products have the order of the last one
+        return found, why
+
+    def _choice(self, M: int, layouts: Any) -> Choice:
+        problem, why = scheduled(with_rows(self._problem, M, *layouts[:2]))
+        for choice in self._choices:
+            if (choice.problem.options.schedule, choice.why) == (problem.options.schedule, why):
+                choice.least, choice.most = min(choice.least, M), max(choice.most, M)
+                return choice
+        self._choices.append(Choice(problem, why))
+        return self._choices[-1]
 
     def most(self, problem: Problem) -> Most | None:
         """Return the steps that serve a problem whose schedule has been chosen; None if only its own do.

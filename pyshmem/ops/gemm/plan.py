@@ -36,7 +36,9 @@ from pyshmem.ops.gemm.problem import (
 from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
-from pyshmem.ops.workspace import Workspace, room_for
+from pyshmem.ops.plans import shared
+from pyshmem.ops.shares import share_of
+from pyshmem.ops.workspace import room_for
 from pyshmem.runtime._native import layout
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import views
@@ -65,12 +67,13 @@ class Plan:
         self.schedule, self.order = problem.options.schedule, problem.options.order
         self.team, self.generation = problem.team, job.generation
         self._steps: dict[Any, Any] = {}  # by the layouts of a and of b.T, kept while the plan lives: graphs hold them
-        self._memory: Workspace | None = None
+        self.space: Any = None  # its symmetric memory, which the first steps bring
         self._most = lengths.most(problem)
         self.steps(a, b, layouts)
-        self._new = partial(torch.empty, *problem.result, dtype=problem.dtype, device=a.device)
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
-        self._results = plans.InTurn(self._result, self.space.room if problem.symmetric else lengths.private)
+        if not self._copied:
+            self._new = partial(torch.empty, *problem.result, dtype=problem.dtype, device=a.device)
+        self._results = plans.InTurn(self._result, self.space.room if self._copied else lengths.private)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
     @property
@@ -109,19 +112,13 @@ class Plan:
                 self._accepted[places] = steps
         return self.perform(steps, a, b, out, scales, reuse)
 
-    @property
-    def space(self) -> Workspace:
-        """Its symmetric memory."""
-        assert self._memory is not None
-        return self._memory
-
     def require(self, a: Any, b: Any, out: Any, scales: tuple[Any, ...]) -> None:
         """Check the arguments of a call. Errors: ArgumentError, DtypeError, NotSymmetricError."""
         operator = self.problem.operator
         if not plans.is_live(self):
             refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
         problem = self.problem
-        if plans.shared(a, b) != (((problem.m, problem.k), problem.a.dtype), ((problem.k, problem.n), problem.b.dtype)):
+        if shared(a, b) != (((problem.m, problem.k), problem.a.dtype), ((problem.k, problem.n), problem.b.dtype)):
             wants = f"tensors of the shapes and types that {self!r} was made for"
             refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
         for name, value in (("a", a), ("b", b)):
@@ -150,9 +147,9 @@ class Plan:
             problem = self.problem
             if (problem.a, problem.b) != layouts[:2]:
                 problem = problem._replace(a=layouts[0], b=layouts[1])
-            made = self._most.steps(layouts, problem, a, b) if self._most else steps_of(problem, a, b, self._memory)
-            if self._memory is None:
-                self._memory = self._most.lend(problem) if self._most else made.space
+            made = self._most.steps(layouts, problem, a, b) if self._most else steps_of(problem, a, b, self.space)
+            if self.space is None:
+                self.space = self._most.lend(problem) if self._most else made.space
             found = self._steps[layouts] = made if self.schedule in ONE_LAUNCH else Replayed(made)
         return found
 
@@ -275,12 +272,11 @@ def call(
         each = {name: value for name, value in options.items() if name in OfGradients._fields}
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
-    like = _like(asked[2]) if out is None and asked else None
     if plan is None:
-        found = find(operator, a, b, group, split, options, scales, like, out)
+        found, layouts = find(operator, a, b, group, split, options, scales, asked[2] if asked else None, out)
     else:
-        found = _required(operator, a, b, out, group, plan, split, options, scales)
-    steps = found.steps(a, b, found.lengths.accepted.get(like))  # None: as they lie
+        found, layouts = _required(operator, a, b, out, group, plan, split, options, scales), None
+    steps = found.steps(a, b, layouts)
     if asked is not None:
         plans.remember(asked, found, steps)
     return found.perform(steps, a, b, out, scales, reuse)
@@ -294,7 +290,10 @@ def _required(
     if type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
     if plans.is_live(plan):
-        if plans.key_of(operator, member(operator, team), _asked(a, b, split, options, scales)) != plan.key:
+        group = member(operator, team)
+        rows, given, others = _rows(operator, a, group, split, options)
+        alike = _alike(a, b, split, rows, given, others, scales)
+        if plans.key_of(operator, group, alike, rows) != plan.key:
             wants = "a plan of these operands and options"
             refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
         plans.use(plan)
@@ -304,14 +303,21 @@ def _required(
 
 def find(
     operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales,
-    like: bytes | None, out: Any = None,
-) -> Plan:  # fmt: skip
-    """Return the plan for these arguments. The first call makes it, collectively, and checks ``out``.
+    described: Any, out: Any = None,
+) -> tuple[Plan, Any]:  # fmt: skip
+    """Return the plan for these arguments, and the layouts of a and b. The first call makes it, collectively, with ``out``.
 
-    like: what _like returns; None where there is ``out``.
+    described: what plans.described returns for out, a, b and the scales.
     """
     group = member(operator, team)
-    rows, alike = _alike(operator, a, b, group, split, options, scales)
+    rows, given, others = _rows(operator, a, group, split, options)
+    like = None
+    if out is None and type(described) is bytes and (not given or share_of(rows, group.me, group.size) == a.shape[0]):
+        # the rows of a are in the fourth word: one of None, and two of a, are before them
+        like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others
+        known = plans.another(like, rows, partial(_resized, rows, a, b))
+        if known is not None:
+            return known  # type: ignore[no-any-return]
 
     def make(group: Team) -> tuple[Any, Any]:
         require_one_node(operator, group)
@@ -323,23 +329,17 @@ def find(
         def maker(kin: Plan | None = None) -> Plan:
             aligned = kin.problem.aligned if kin else on_all(operator, group, problem.aligned)
             lengths = kin.lengths if kin else Lengths(problem._replace(aligned=aligned))
-            layouts = layouts_of(a, b)
-            if like and layouts[0].along:
-                lengths.accepted[like] = layouts
-            return Plan(*lengths.choose(problem.M, layouts), a, b, lengths, layouts)
+            return Plan(*lengths.choose(problem.M, layouts_of(a, b)), a, b, lengths)
 
         return partial(_text_of, problem), maker
 
-    def again(kin: Plan) -> Any:
-        layouts = kin.lengths.accepted.get(like)
-        problem, why = kin.lengths.choose(rows, layouts) if layouts else (None, "")
-        fits = problem is not None and problem.m == a.shape[0]
-        return partial(Plan, problem, why, a, b, kin.lengths, layouts) if fits else None
-
-    asked = _asked(a, b, split, options, scales)
     wants = f"the same call on all PEs of the team (size= gives a length that {group.size} does not divide)"
-    found: Plan = plans.find(operator, group, asked, make, "a", wants, alike, again)
-    return found
+    alike = _alike(a, b, split, rows, given, others, scales)
+    found: Plan = plans.find(operator, group, rows, make, "a", wants, alike)
+    layouts = layouts_of(a, b)
+    if like and layouts[0].along:
+        plans.remember(like, found, layouts)
+    return found, layouts
 
 
 def plan(
@@ -363,37 +363,42 @@ def plan(
         schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b
     )
     scales = taken(options)
-    like = _like(plans.described(None, a, b, *scales))
-    found = find(operator, a, b, team, split, options, scales, like)
-    found.steps(a, b, found.lengths.accepted.get(like))
+    found, layouts = find(operator, a, b, team, split, options, scales, plans.described(None, a, b, *scales))
+    found.steps(a, b, layouts)
     return found
 
 
-def _asked(a: Any, b: Any, split: str, options: Mapping[str, Any], scales: Scales) -> tuple[Any, ...]:
-    """What a plan is found by: nothing that is private to a PE, as layouts are."""
-    return split, *plans.shared(a, b, *scales), *options.items()
+def _resized(rows: int, a: torch.Tensor, b: torch.Tensor, kin: Plan, layouts: Any) -> Plan:
+    """Return the plan for so many rows in all, of which a has this PE's, that shares what a plan of others has."""
+    return Plan(*kin.lengths.choose(rows, layouts), a, b, kin.lengths, layouts)
+
+
+def _rows(
+    operator: str, a: Any, team: Team, split: str, options: Mapping[str, Any]
+) -> tuple[int, bool, tuple[Any, ...]]:
+    """Return the rows of the whole product, whether size gives them, and the options without such a size.
+
+    The rows are -1 where a is no matrix, or size no number.
+    """
+    size = options.get("size")
+    if not isinstance(a, torch.Tensor) or a.dim() != 2 or not (size is None or (type(size) is int and size >= 0)):
+        return -1, False, ()
+    rows, given = rows_of_all(operator, a, team, split, size)
+    others = [each for each in options.items() if each[0] != "size"] if given else options.items()
+    return rows, given, tuple(others)
 
 
 def _alike(
-    operator: str, a: Any, b: Any, team: Team, split: str, options: Mapping[str, Any], scales: Scales
-) -> tuple[int, tuple[Any, ...]]:  # fmt: skip
-    """Return the rows of the whole product, and what plans have in common that share what they have; () for none."""
-    size = options.get("size")
-    if not isinstance(a, torch.Tensor) or a.dim() != 2 or not (size is None or (type(size) is int and size >= 0)):
-        return 0, ()
-    rows, given = rows_of_all(operator, a, team, split, size)
-    others = [each for each in options.items() if not (given and each[0] == "size")]
-    forms = [each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales]
-    return rows, (split, room_for(rows), given, a.shape[1], a.dtype, *plans.shared(b), *forms, *others)
+    a: Any, b: Any, split: str, rows: int, given: bool, others: tuple[Any, ...], scales: Scales
+) -> tuple[Any, ...]:
+    """Return what plans have in common that differ in rows alone, down to half of the most; () for no matrix.
 
-
-def _like(found: Any) -> bytes | None:
-    """Return what describes operands on this PE but for the rows of a; None if they are no plain tensors.
-
-    found: what plans.described returns for no result, a, b and the scales.
+    It has nothing that is private to a PE, as layouts are. The arguments: of _rows, and what it returns.
     """
-    # the rows are in the fourth word: one of None, and two of a, are before them
-    return found[:24] + found[32:] if type(found) is bytes else None
+    if rows < 0:
+        return ()
+    forms = [each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales]
+    return split, room_for(rows), given, a.shape[1], a.dtype, *shared(b), *forms, *others
 
 
 def _text_of(problem: Problem) -> str:

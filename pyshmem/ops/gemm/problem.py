@@ -106,9 +106,9 @@ class Problem(NamedTuple):
     @property
     def corner(self) -> tuple[int, int]:
         """The row and the column of the result at which this PE's product begins."""
-        rows = self.operator == "gemm_all_gather" and self.split == "rows"
-        columns = self.operator == "all_gather_gemm" or self.split == "columns"
-        return rows * start_of(self.M, self.me, self.n_pes), columns * start_of(self.N, self.me, self.n_pes)
+        if self.operator == "all_gather_gemm" or self.split == "columns":
+            return 0, start_of(self.N, self.me, self.n_pes)
+        return start_of(self.M, self.me, self.n_pes) if self.operator == "gemm_all_gather" else 0, 0
 
     @property
     def result(self) -> tuple[int, int]:
@@ -135,12 +135,12 @@ class Problem(NamedTuple):
     @property
     def largest(self) -> tuple[int, int, int]:
         """The rows, the columns and K of PE 0's product. No other's is larger, and all PEs get the same numbers."""
-        n_pes, rows = self.n_pes, self.operator == "gemm_all_gather" and self.split == "rows"
-        columns = self.operator == "all_gather_gemm" or self.split == "columns"
-        parts = self.operator in ("gemm_reduce_scatter", "gemm_all_reduce")
-        sizes = ((self.M, rows), (self.N, columns), (self.K, parts))
-        m, n, k = (share_of(size, 0, n_pes) if divided else size for size, divided in sizes)
-        return m, n, k
+        M, N, K, n_pes = self.M, self.N, self.K, self.n_pes
+        if self.operator == "all_gather_gemm" or self.split == "columns":
+            return M, share_of(N, 0, n_pes), K
+        if self.operator == "gemm_all_gather":
+            return share_of(M, 0, n_pes), N, K
+        return M, N, share_of(K, 0, n_pes)
 
     @property
     def bytes_sent(self) -> int:
@@ -203,12 +203,16 @@ def problem_of(
 
 def with_rows(problem: Problem, M: int, a: Operand | None = None, b: Operand | None = None) -> Problem:
     """Return the same problem with M rows in all. a, b: how the operands lie in memory; None: as they do."""
-    divided = "M" in _DIVIDED[problem.operator, problem.split]
-    m = share_of(M, problem.me, problem.n_pes) if divided else M
-    options = problem.options
-    if divided and options.size is not None:
-        options = options._replace(size=M)
-    return problem._replace(M=M, m=m, options=options, a=a or problem.a, b=b or problem.b)
+    operator, _, N, K, _, n, k, dtype, left, right, scaling, team, split, options, aligned = problem
+    m = M
+    if "M" in _DIVIDED[operator, split]:
+        m = share_of(M, team.me, team.size)
+        if options.size is not None:
+            options = options._replace(size=M)
+    # _replace takes three times as long
+    return Problem(
+        operator, M, N, K, m, n, k, dtype, a or left, b or right, scaling, team, split, options, aligned
+    )  # fmt: skip
 
 
 def rows_of_all(operator: str, a: torch.Tensor, team: Team, split: str, size: int | None) -> tuple[int, bool]:

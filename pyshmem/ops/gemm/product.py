@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -13,6 +14,7 @@ from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.scaling import LINES, NONE
 from pyshmem.ops.gemm.tile import Form, Schedule
 from pyshmem.ops.machine import Machine, machine
+from pyshmem.ops.plans import twin
 
 
 class Product:
@@ -23,15 +25,33 @@ class Product:
         self.problem, self.m, self.a, self.machine = problem, m, a, machine()
         options = problem.options
         self.row = configuration(self.machine.arch, problem.a.dtype, options.tile, options.use_fast_accum)
-        self.adding, self.programs, policy = adding, self.machine.programs, POLICIES[order]
-        rows, columns, k = problem.largest
-        cut = self.row.cuts(k)
-        self.tiles = self._tiles(m, problem.n)
-        self.whole = whole_tiles(self.tiles, self.programs, policy, cut)
-        self.crowd = group_size(self.tiles - self.whole, self.programs, policy)
-        # of any PE: symmetric memory has one size on all of them, though one may have a row of tiles more
-        self.most_tiles = self._tiles(rows, columns)
-        self.most_streamed = most_streamed(self.most_tiles, self.programs, policy, cut)
+        self.adding, self.programs, self._policy = adding, self.machine.programs, POLICIES[order]
+        self._deep = self.row.cuts(problem.largest[2])
+        self._forms: dict[Any, Form] = {}  # of this and of products with other rows, by what differs between them
+        self._cut(m)
+
+    def of(self, problem: Problem, m: int) -> Product:
+        """Return the product of a problem that differs in its rows alone."""
+        made = twin(self)
+        made.problem = problem
+        made._cut(m)
+        return made
+
+    def _cut(self, m: int) -> None:
+        self.m, self.tiles = m, self._tiles(m, self.problem.n)
+        self.whole = whole_tiles(self.tiles, self.programs, self._policy, self._deep)
+        self.crowd = group_size(self.tiles - self.whole, self.programs, self._policy)
+
+    # of any PE: symmetric memory has one size on all of them, though one may have a row of tiles more
+
+    @property
+    def most_tiles(self) -> int:
+        rows, columns, _ = self.problem.largest
+        return self._tiles(rows, columns)
+
+    @property
+    def most_streamed(self) -> int:
+        return most_streamed(self.most_tiles, self.programs, self._policy, self._deep)
 
     def _tiles(self, m: int, n: int) -> int:
         """The number of tiles of a product of m rows and n columns."""
@@ -66,18 +86,25 @@ class Product:
         fan: the most PEs that a tile is sent to.  before: the columns of the result in front of the product.
         rows: of the operand a, where it is a part of the product's.
         """
-        problem, row = self.problem, self.row
-        n_pes = problem.n_pes
+        problem, row, n_pes = self.problem, self.row, self.problem.n_pes
         cut = self.m % n_pes or self.m // n_pes % row.BM if self.adding else self.m % row.BM
-        by_tma = described(problem, self.machine, self.a, self.m if rows is None else rows)
         edges = bool(cut or problem.n % row.BN or not problem.n)
+        by_tma = described(problem, self.machine, self.a, self.m if rows is None else rows)
+        key = fan, before, edges, by_tma, self.whole < self.tiles, precision(problem, self.machine)
+        found = self._forms.get(key)
+        if found is None:
+            found = self._forms[key] = self._form(*key)
+        return found
+
+    def _form(self, fan: int, before: int, edges: bool, by_tma: bool, streamed: bool, exactly: str) -> Form:
+        problem, row = self.problem, self.row
         threads = row.warps * (64 if self.machine.arch.startswith("gfx") else 32)
         return Form(
             row.BM, row.BN, row.BK, self.a.along, problem.b.along,
             DESCRIBED=by_tma,
-            WHOLE=not (edges or by_tma or problem.k % row.BK), EDGES=edges, PRECISION=precision(problem, self.machine),
+            WHOLE=not (edges or by_tma or problem.k % row.BK), EDGES=edges, PRECISION=exactly,
             GROUP=row.group, CHIPLETS=self.machine.chiplets, SLAB=self._slab(threads), FAN=fan,
-            STREAMED=self.whole < self.tiles, VECTOR=math.gcd(before, 16 // problem.dtype.itemsize),
+            STREAMED=streamed, VECTOR=math.gcd(before, 16 // problem.dtype.itemsize),
             EACH=problem.scaling == LINES, CLAMPED=self.machine.arch != "nvidia",
         )  # fmt: skip
 
@@ -103,4 +130,4 @@ def precision(problem: Problem, here: Machine) -> str:
         return "widened"
     if here.arch == "nvidia" and eight and not problem.options.use_fast_accum:
         return "promoted"
-    return "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
+    return "tf32" if problem.a.dtype is torch.float32 and torch.backends.cuda.matmul.allow_tf32 else "ieee"

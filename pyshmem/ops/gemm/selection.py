@@ -47,6 +47,15 @@ RATES = {"gfx90a": (115e12, 39e9, 3), "gfx942": (784e12, 50e9, 7), "gfx950": (13
 def choose(problem: Problem) -> tuple[Problem, str]:
     """Return the problem with a schedule and an order in its options, and why these, the same on all PEs.
 
+    Errors: those of scheduled.
+    """
+    problem, why = scheduled(problem)
+    return ordered(problem, problem.options.order, why)
+
+
+def scheduled(problem: Problem) -> tuple[Problem, str]:
+    """Return the problem with a schedule in its options, and why this one, the same on all PEs.
+
     Errors: ArgumentError, on all PEs, for a schedule without this split, or an order that the schedule does not have.
     """
     options = problem.options
@@ -57,16 +66,26 @@ def choose(problem: Problem) -> tuple[Problem, str]:
     elif schedule == "auto":
         schedule, why = _best(problem)
     _require_split(problem, schedule)
-    order = options.order
-    if order == "auto":
-        order, reason = _order(problem, schedule)
-        why = f"{why}; order: {reason}"
-    elif order != WHOLE and (problem.operator, schedule) not in STREAMING:
-        got, wants = f"{order!r} with schedule={schedule!r}", f"auto or {WHOLE}: this schedule streams no tiles"
+    if options.order not in ("auto", WHOLE) and (problem.operator, schedule) not in STREAMING:
+        got, wants = f"{options.order!r} with schedule={schedule!r}", f"auto or {WHOLE}: this schedule streams no tiles"
         refuse(ArgumentError, problem.operator, "order", got, wants)
-    if problem.scaling != NONE and schedule in BY_LIBRARY and lacks(problem):
+    return problem._replace(options=options._replace(schedule=schedule)), why
+
+
+def ordered(problem: Problem, order: str, why: str) -> tuple[Problem, str]:
+    """Return a problem, whose schedule has been chosen, with an order in its options, and why both.
+
+    order: as the caller has named it.  why: the schedule.
+    """
+    options = problem.options
+    if order == "auto":
+        order, reason = _order(problem, options.schedule)
+        why = f"{why}; order: {reason}"
+    if problem.scaling != NONE and options.schedule in BY_LIBRARY and lacks(problem):
         why = f"{why}{OURS}{lacks(problem)}"
-    return problem._replace(options=options._replace(schedule=schedule, order=order)), why
+    if order != options.order:
+        problem = problem._replace(options=options._replace(order=order))
+    return problem, why
 
 
 def steps_of(problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> Any:
@@ -116,12 +135,6 @@ def _order(problem: Problem, schedule: str) -> tuple[str, str]:
     if schedule == "fused" and few_rows.suits(problem):
         return WHOLE, "a program has all rows of its columns"
     return order_of(problem)
-
-
-def streams(problem: Problem) -> bool:
-    """Whether the schedule that was chosen for a problem may stream tiles."""
-    options = problem.options
-    return (problem.operator, options.schedule) in STREAMING and _steps(problem) is not few_rows.MultiplyAndExchange
 
 
 def _able(operator: str) -> tuple[str, ...]:

@@ -106,7 +106,7 @@ class Specialized(Steps):
         return True
 
     def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        product = Product(problem, "data_parallel", problem.m, problem.a, False)
+        product = self.product = Product(problem, "data_parallel", problem.m, problem.a, False)
         sending = min(SENDERS, max(product.programs // 4, 1))
         self.counts = Programs(max(product.programs - sending, 1), sending, 0)
         self.space = workspace_of(
@@ -134,7 +134,7 @@ class Specialized(Steps):
     def kernels_of(self, problem: Problem, *grids: tuple[int, int]) -> list[Numbered]:
         """Return the kernel on each grid, to be called with a, b, the result and the scales. grids: (base, programs)."""
         above, before = problem.corner
-        form = Product(problem, "data_parallel", problem.m, problem.a, False).form(problem.n_pes - 1, before)
+        form = self.product.of(problem, problem.m).form(problem.n_pes - 1, before)
         shape = shape_of(problem.m, problem.n, problem.k, *self.pitches)
         corner = Corner(encoded(above), encoded(before // form.VECTOR))
         return [Numbered(self.prepare(form, *grid), shape, corner) for grid in grids]

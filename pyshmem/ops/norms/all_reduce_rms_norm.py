@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import Team, member
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import Gradient, recorded
@@ -60,8 +60,8 @@ def all_reduce_rms_norm(
         options = Options(len(x), eps, gradient)
         return recorded_call(NAME, WAY, plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
     given = norm.given_of(x, residual, weight, out, residual_out)
-    options = eps, schedule, out_dtype
-    plan = plans.call(NAME, team, plans.described(*given), options, _find, team, given, options)
+    private, options = plans.described(*given), (eps, schedule, out_dtype)
+    plan = plans.call(NAME, team, private, options, _find, team, given, private, options)
     return plan(given, reuse)  # type: ignore[no-any-return]
 
 
@@ -73,11 +73,19 @@ def reference(
     return h * torch.rsqrt(h.square().mean(1, keepdim=True) + eps) * weight.double(), h
 
 
-def _find(team: Team | None, given: norm.Given, options: tuple[Any, ...]) -> Any:
-    """Return the plan of a call. options: eps, schedule and out_dtype."""
-    asked = norm.asked_of(given, *options, READING)
-    make, again = partial(_prepare, given, *options), partial(_again, given, options[1])
-    return plans.find(NAME, team, asked, make, alike=norm.alike_of(given, asked), again=again)
+def _find(team: Team | None, given: norm.Given, private: Any, options: tuple[Any, ...]) -> Any:
+    """Return the plan of a call. private: what describes its arrays.  options: eps, schedule and out_dtype."""
+    group = member(NAME, team)
+
+    def choose(kin: norm.Plan) -> str:
+        return _chosen("auto", group, given, kin.problem.kind == KIND) if options[1] == "auto" else kin.schedule
+
+    def first() -> Any:
+        alike = norm.alike_of(given, *options, READING)
+        return plans.find(NAME, group, norm.tokens_of(given), partial(_prepare, given, *options), alike=alike)
+
+    like = norm.like_of(NAME, group, given, private, options)
+    return norm.find(given, like, _shapes, SCHEDULES, choose, first)
 
 
 def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
@@ -88,18 +96,7 @@ def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: T
     tokens, hidden = x.shape
     problem = norm.Problem(NAME, team, tokens, tokens, tokens, hidden, x.dtype, kind, float(eps), read, given=False)
     place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
-    return partial(norm.text_of, problem, given, chosen, place), partial(
-        norm.Plan, problem, chosen, SCHEDULES[chosen], norm.like_of(given)
-    )
-
-
-def _again(given: norm.Given, schedule: Any, kin: norm.Plan) -> Any:
-    """Return what makes the plan for another number of rows: what plans.find wants to know."""
-
-    def choose(kin: norm.Plan) -> str:
-        return _chosen(schedule, kin.team, given, kin.problem.kind == KIND) if schedule == "auto" else kin.schedule
-
-    return norm.again(given, choose, SCHEDULES, _shapes, kin)
+    return partial(norm.text_of, problem, given, chosen, place), partial(norm.Plan, problem, chosen, SCHEDULES[chosen])
 
 
 def _shapes(tokens: int) -> tuple[int, int]:

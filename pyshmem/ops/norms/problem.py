@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import torch
 
 from pyshmem.host.teams import Team
+from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, described, require_array, shared, symmetric
+from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, require_array, shared, symmetric
 from pyshmem.ops.workspace import Wanted, room_for
 from pyshmem.runtime.arguments import is_number, symmetric_array
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -84,27 +85,19 @@ class Plan:
     used = 0  # as in plans.Plan
 
     def __init__(
-        self, problem: Problem, schedule: str, step: Callable[[Problem], Any], like: Any, kin: Plan | None = None
+        self, problem: Problem, schedule: str, step: Callable[[Problem], Any], kin: Plan | None = None
     ) -> None:
-        """step: makes the schedule of the problem.  like: what like_of returns for arrays that have been checked.
-
-        kin: a plan of other numbers of rows in the same room.
-        """
-        self.accepted: set[Any] = kin.accepted if kin else set()
-        if like:
-            self.accepted.add(like)
-        serves = kin is not None and not kin.space.closed and kin.schedule == schedule
+        """step: makes the schedule of the problem.  kin: a plan of other numbers of rows in the same room."""
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
         self._none = kin._none if kin else torch.empty(1, dtype=torch.float32, device=device())
+        serves = kin is not None and not kin.space.closed and kin.schedule == schedule
         self._step = kin._step.resized(problem) if kin and serves else step(problem)
         self.space = self._step.space.lent({})
         self._step.space.close()  # its plans keep the memory
         self._scaled, self._written = problem.kind == KIND, "out 0" in self.space
         self._private = kin._private if kin else InTurnBySize()  # results that no peer writes
         self._results = InTurn(self._own, self.space.room if self._written else self._private)
-        self._kinds = problem.results
         self._new: list[Callable[[], torch.Tensor]] = []  # what makes new results, once there is a call that wants them
-        self.title = f"{problem.routine} by {schedule}"  # in timelines
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
         self._sizes = problem.tokens * row, own, problem.made * problem.hidden * problem.kind.itemsize, own  # of _NAMES
@@ -127,6 +120,11 @@ class Plan:
             out, scales = out.clone(), scales.clone() if scaled else None
         return Scaled(out, scales) if scaled else out, sums
 
+    @property
+    def title(self) -> str:
+        """Its name in timelines."""
+        return f"{self.problem.routine} by {self.schedule}"
+
     def rereads(self, given: Given, reuse: bool) -> int:
         """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""
         copied = given.out is None and self._written and not reuse
@@ -135,7 +133,7 @@ class Plan:
     def _fresh(self) -> tuple[torch.Tensor, ...]:
         """Return new arrays for the results."""
         if not self._new:
-            kinds, where = self._kinds.values(), self._none.device
+            kinds, where = self.problem.results.values(), self._none.device
             self._new = [partial(torch.empty, *shape, dtype=kind, device=where) for shape, kind in kinds]
         found = [make() for make in self._new]
         return tuple(found) if self._scaled else (*found, self._none)
@@ -143,7 +141,7 @@ class Plan:
     def _own(self, parity: int) -> tuple[torch.Tensor, ...]:
         """Return the arrays that calls of this parity reuse, symmetric ones where peers write them."""
         found = []
-        for name, (shape, kind) in self._kinds.items():
+        for name, (shape, kind) in self.problem.results.items():
             symmetric = self.space.get(f"{name} {parity}")
             new = symmetric is None
             found.append(self._private.of(name, parity, shape, kind) if new else symmetric[: shape[0]])
@@ -155,46 +153,64 @@ def given_of(x: Any, residual: Any, weight: Any, out: Any, residual_out: Any) ->
     return Given(x, residual, weight, values, residual_out, scales)
 
 
-def asked_of(given: Given, eps: Any, schedule: Any, out_dtype: Any, reading: tuple[str, ...]) -> tuple[Any, ...]:
-    """What a plan is found by. reading: as in pulled."""
-    kinds = shared(given.x, given.weight)
-    return *kinds, given.scales is not None, eps, schedule, out_dtype, pulled(given.x, schedule, reading)
-
-
-def alike_of(given: Given, asked: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what plans of one room have in common. asked: what asked_of returns, and more."""
+def tokens_of(given: Given) -> int:
+    """Return the rows of x; -1 if it is no matrix."""
     x = given.x
-    if not isinstance(x, torch.Tensor) or x.dim() != 2:
+    return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() == 2 else -1
+
+
+def alike_of(
+    given: Given, eps: Any, schedule: Any, out_dtype: Any, reading: tuple[str, ...], *more: Any
+) -> tuple[Any, ...]:
+    """Return what plans have in common that differ in rows alone, down to half of the most; () if x is no matrix.
+
+    reading: as in pulled.  more: what else matters.
+    """
+    x, tokens = given.x, tokens_of(given)
+    if tokens < 0:
         return ()
-    return room_for(x.shape[0]), x.shape[1], x.dtype, *asked[1:]
+    kinds = room_for(tokens), x.shape[1], x.dtype, *shared(given.weight), given.scales is not None
+    return *kinds, eps, schedule, out_dtype, pulled(x, schedule, reading), *more
 
 
-def like_of(given: Given) -> bytes | None:
-    """Return what describes the arrays of a call on this PE but for their numbers of rows; None for calls with results."""
-    found, row = described(*given), (given.x.shape[1], 1)
-    if given.out is not None or given.residual is None or type(found) is not bytes:
-        return None
-    if (given.x.stride(), given.residual.stride()) != (row, row):
+def like_of(routine: str, team: Team, given: Given, private: Any, options: tuple[Any, ...]) -> Any:
+    """Return what describes a call on this PE but for its numbers of rows; None for calls with results.
+
+    private: what plans.described returns for the arrays.
+    """
+    x = given.x
+    if type(private) is not bytes or given.out is not None or given.residual is None or x.dim() != 2:
         return None
     # the rows of x are in the third word, those of the residual in the ninth: a matrix has six words
-    return found[:16] + found[24:64] + found[72:]
+    private = private[:16], private[24:64], private[72:]
+    return routine, private, id(team), room_for(x.shape[0]), x.nbytes > LEAST_READ, *options
 
 
-def again(
-    given: Given, choose: Callable[[Plan], str], schedules: Any, shapes: Callable[[int], tuple[int, int]], kin: Plan
-) -> Any:
-    """Return what makes the plan of a call like one that has been checked; None for another call.
+def find(
+    given: Given, like: Any, shapes: Callable[[int], tuple[int, int]], schedules: Any, choose: Callable[[Plan], str],
+    first: Callable[[], Plan],
+) -> Plan:  # fmt: skip
+    """Return the plan of a call. like: what like_of returns.  shapes: as in checked.
 
-    choose: returns its schedule, one of ``schedules``.  shapes: as in checked.  kin: as in Plan.
+    choose: returns the schedule, one of ``schedules``, by the plan of a call like this one.
+    first: finds the plan of a call that is like none before, whose arguments it checks.
     """
-    if (like := like_of(given)) not in kin.accepted:
-        return None
-    tokens = len(given.x)
-    kept, made = shapes(tokens)
-    if len(given.residual) != kept:
-        return None
-    problem, schedule = kin.problem._replace(tokens=tokens, kept=kept, made=made), choose(kin)
-    return partial(Plan, problem, schedule, schedules[schedule], like, kin)
+    x, residual = given.x, given.residual
+    if like is not None:
+        tokens = len(x)
+        kept, made = shapes(tokens)
+
+        def make(kin: Plan, known: Any) -> Plan:
+            problem, schedule = Problem(*kin.problem[:2], tokens, kept, made, *kin.problem[5:]), choose(kin)
+            return Plan(problem, schedule, schedules[schedule], kin)
+
+        known = plans.another(like, tokens, make) if len(residual) == kept else None
+        if known is not None:
+            return known[0]  # type: ignore[no-any-return]
+    found = first()
+    if like is not None and x.stride() == residual.stride() == (x.shape[1], 1):
+        plans.remember(like, found)
+    return found
 
 
 def checked(

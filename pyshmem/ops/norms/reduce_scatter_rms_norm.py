@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import Team, member
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import Gradient, recorded
@@ -75,7 +75,7 @@ def _operator(name: str, **text: str) -> _Norm:
         private, options = plans.described(*given), (eps, schedule, out_dtype)
         if name == GATHER and given.out is not None:  # peers write it
             private = private, *map(shmem.is_symmetric, given[3:])
-        plan = plans.call(name, team, private, options, _find, name, team, given, options)
+        plan = plans.call(name, team, private, options, _find, name, team, given, private, options)
         return plan(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
@@ -103,11 +103,19 @@ def reference(
     return whole.reference([part[first : first + count] for part in parts], residual, weight, eps)
 
 
-def _find(name: str, team: Team | None, given: norm.Given, options: tuple[Any, ...]) -> Any:
-    """Return the plan of a call. options: eps, schedule and out_dtype."""
-    asked = *norm.asked_of(given, *options, READING), name == GATHER and given.out is not None
-    make, again = partial(_prepare, name, given, *options), partial(_again, name, given, options[1])
-    return plans.find(name, team, asked, make, alike=norm.alike_of(given, asked), again=again)
+def _find(name: str, team: Team | None, given: norm.Given, private: Any, options: tuple[Any, ...]) -> Any:
+    """Return the plan of a call. private: what describes its arrays.  options: eps, schedule and out_dtype."""
+    group, gathers = member(name, team), name == GATHER
+
+    def choose(kin: norm.Plan) -> str:
+        return _chosen(name, "auto", group, given.x, kin.problem.kind) if options[1] == "auto" else kin.schedule
+
+    def first() -> Any:
+        alike = norm.alike_of(given, *options, READING, gathers and given.out is not None)
+        return plans.find(name, group, norm.tokens_of(given), partial(_prepare, name, given, *options), alike=alike)
+
+    like, shapes = norm.like_of(name, group, given, private, options), partial(_shapes, gathers, group)
+    return norm.find(given, like, shapes, GATHERED if gathers else SHARES, choose, first)
 
 
 def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
@@ -125,19 +133,7 @@ def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: A
         name, team, tokens, *shapes(tokens), hidden, x.dtype, kind, float(eps), read, gathers and given.out is not None
     )
     place = "" if chosen not in READING else f", x {'where it is' if read else 'copied'}"
-    return partial(norm.text_of, problem, given, chosen, place), partial(
-        norm.Plan, problem, chosen, schedules[chosen], norm.like_of(given)
-    )
-
-
-def _again(name: str, given: norm.Given, schedule: Any, kin: norm.Plan) -> Any:
-    """Return what makes the plan for another number of rows: what plans.find wants to know."""
-    gathers = name == GATHER
-
-    def choose(kin: norm.Plan) -> str:
-        return _chosen(name, schedule, kin.team, given.x, kin.problem.kind) if schedule == "auto" else kin.schedule
-
-    return norm.again(given, choose, GATHERED if gathers else SHARES, partial(_shapes, gathers, kin.team), kin)
+    return partial(norm.text_of, problem, given, chosen, place), partial(norm.Plan, problem, chosen, schedules[chosen])
 
 
 def _shapes(gathers: bool, team: Team, tokens: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from pyshmem.runtime.heap import views
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
 _BY_SIZE = bool(torch.version.hip)
-_CONSTANT, _POINTER, _INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
+_CONSTANT, _POINTER, INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
 _MOST_WORDS = 128  # MOST_WORDS of _launch.h
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
@@ -194,7 +194,7 @@ def _kind_of(signature: Any) -> Any:
     text = str(signature)
     if text in _KINDS:
         return _KINDS[text]
-    return _POINTER if text[0] == "*" else _INTEGER if text[0] in "iu" and text[1:].isdigit() else None
+    return _POINTER if text[0] == "*" else INTEGER if text[0] in "iu" and text[1:].isdigit() else None
 
 
 def _unknown(plan: Any) -> bool:
@@ -210,12 +210,12 @@ def words_of(args: Any, plan: Any) -> list[int]:
     """Return the arguments as kernel parameters, each in the low bytes of a 64-bit word."""
     words: list[int] = []
     for value, kind in zip(args, plan, strict=True):
-        if kind == _POINTER:
-            words.append(value if type(value) is int else value.data_ptr())
-        elif kind == _INTEGER:
-            words.append(int(value))
+        if kind == INTEGER:
+            words.append(value if type(value) is int else int(value))
         elif isinstance(kind, tuple):
             words += words_of(value, kind)
+        elif kind == _POINTER:
+            words.append(value if type(value) is int else value.data_ptr())
         elif kind != _CONSTANT:
             single = kind == _FLOAT
             words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
