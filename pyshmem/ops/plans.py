@@ -45,8 +45,8 @@ class InTurn:
 
     def __init__(self, make: Callable[[int], Any], room: Any = None) -> None:
         """make: returns the result of a parity.  room: where they are already, with other plans' results; None: nowhere."""
-        self._make, self._made, self.parity = make, dict[int, Any](), 0
-        self._counts = room or self
+        self._made: dict[int, Any] = {}
+        self._make, self._counts, self.parity = make, room or self, 0
 
     def take(self) -> Any:
         """Return the result of this call."""

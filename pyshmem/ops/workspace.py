@@ -98,12 +98,24 @@ class Room:
         self.starts = dict(zip(sizes, [0, *ends], strict=False))
         total = ends[-1] if ends else 0
         self.memory: Any = None
+        self._typed: dict[torch.dtype, torch.Tensor] = {}  # the memory as elements of a type
         if total:
             self.memory = shmem.align(_LINE, total) if self.of_all else _reserve.take(routine, team, total)
             self.memory = self.memory.view(torch.uint8)
             self.memory.zero_()
         shmem.quiet()
         team.sync()
+
+    def array(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+        """Return the first elements of an array of the room, in this shape and type."""
+        count = math.prod(shape)
+        if not count:
+            return torch.empty(shape, dtype=dtype, device=device())
+        typed = self._typed.get(dtype)
+        if typed is None:
+            typed = self._typed[dtype] = self.memory.view(dtype)
+        first = self.starts[name] // dtype.itemsize
+        return typed[first : first + count].view(shape)
 
     def has(self, sizes: dict[str, int]) -> bool:
         """Whether arrays of these sizes have room."""
@@ -121,7 +133,7 @@ class Room:
             if self.team:
                 self.team.sync()
             _reserve.give_back(self.memory)
-        self.memory = None
+        self.memory, self._typed = None, {}
 
 
 _rooms: dict[tuple[Any, ...], list[Room]] = {}  # those that plans share, by what these have in common
@@ -175,19 +187,14 @@ class Workspace:
         """Return arrays in the same memory, which they keep, with other shapes for ``wanted``; they are not larger."""
         found = object.__new__(Workspace)
         found.room, found.closed, found.of_all = self.room, False, self.of_all
-        found._wanted, found._arrays = self._wanted | wanted, {}
+        found._wanted, found._arrays = (self._wanted | wanted, {}) if wanted else (self._wanted, self._arrays)
         found.room.holders += 1
         return found
 
     def __getitem__(self, name: str) -> torch.Tensor:
         found = self._arrays.get(name)
         if found is None:
-            shape, dtype = self._wanted[name]
-            count, start = math.prod(shape) * dtype.itemsize, self.room.starts[name]
-            flat = (
-                self.room.memory[start : start + count] if count else torch.empty(0, dtype=torch.uint8, device=device())
-            )
-            found = self._arrays[name] = flat.view(dtype).reshape(shape)
+            found = self._arrays[name] = self.room.array(name, *self._wanted[name])
         return found
 
     def __contains__(self, name: str) -> bool:

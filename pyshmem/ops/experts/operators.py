@@ -117,13 +117,25 @@ def plan_of(
     rows = tuple(x) if isinstance(x, Scaled) else (x,)
     require_no_transform(NAME, x=rows[0], weights=weights)
     options, private = (experts, capacity, tokens, overflow, schedule), described(*rows, indices, weights)
-    return plans.call(NAME, team, private, options, _find, team, given, rows, options)  # type: ignore[no-any-return]
+    return plans.call(NAME, team, private, options, _find, team, given, rows, private, options)  # type: ignore[no-any-return]
 
 
-def _find(team: Team | None, given: tuple[Any, ...], rows: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
-    """Return the plan of a call. options: experts, capacity, tokens, overflow and schedule."""
-    asked = *_shared(rows, given[1], options[2]), *options
-    return plans.find(NAME, team, asked, partial(_prepare, given, *options))
+def _find(
+    team: Team | None, given: tuple[Any, ...], rows: tuple[Any, ...], private: Any, options: tuple[Any, ...]
+) -> Any:
+    """Return the plan of a call. private: what describes its arrays.  options: experts, capacity, tokens, and others."""
+    like, most = None, options[2]
+    if type(most) is int and type(private) is bytes and len(rows) == 1 and all(each.dim() == 2 for each in given):
+        # the numbers of tokens are in the third word of each array: a matrix has six
+        like = NAME, private[:16], private[24:64], private[72:112], private[120:], id(team), *options
+        known = plans.recall(like)
+        if known is not None and len(given[0]) == len(given[1]) == len(given[2]) <= most:
+            return known[0]
+    asked = *_shared(rows, given[1], most), *options
+    found = plans.find(NAME, team, asked, partial(_prepare, given, *options))
+    if like is not None and all(each.stride() == (each.shape[1], 1) for each in given):
+        plans.remember(like, found)
+    return found
 
 
 def reference(

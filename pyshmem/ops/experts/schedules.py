@@ -26,6 +26,7 @@ SENT, SPREAD, ADDED = 4, 3, 4  # rows that a program loads at once
 MOST_LISTED = 4096  # entries of the lists of all PEs, which each program of "words" reads
 MOST_BLOCKS = 16  # of those entries: a thread has one of each in registers
 LEAST_THREADS = 128  # of such a program
+MOST_SIZED = 1024  # numbers of tokens whose kernels are kept with the words of these
 
 
 class Way(NamedTuple):
@@ -116,6 +117,8 @@ class Fused:
             made = self._kernels.get((name, kind))
             if made is None:
                 made = self._kernels[name, kind] = getattr(self, f"_{name}_of")(tokens)
+            if len(self._sized) >= MOST_SIZED:
+                self._sized.clear()
             found = self._sized[name, tokens, kind] = made.with_numbers(tokens, *made.numbers[1:])
         return found
 

@@ -102,9 +102,10 @@ def multiply_and_exchange(
 
 def suits(problem: Problem) -> bool:
     """Whether a product has few enough rows and PEs, and the caller has chosen neither tiles nor a streamed order."""
-    few = 0 < problem.M <= MOST_ROWS and problem.N > 0 and problem.n_pes <= MOST_PES
+    if problem.operator != "gemm_all_reduce" or not 0 < problem.M <= MOST_ROWS:
+        return False
     free = problem.options.tile is None and problem.options.order in ("auto", "data_parallel")
-    return few and free and problem.operator == "gemm_all_reduce"
+    return free and problem.N > 0 and problem.n_pes <= MOST_PES
 
 
 def fills(problem: Problem) -> bool:

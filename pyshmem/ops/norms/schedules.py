@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from functools import partial
 from typing import Any, Literal
 
@@ -73,10 +72,6 @@ class Step:
     def bytes_reread(self) -> int:
         """The bytes of this PE's memory that a kernel of a call writes and a later one reads."""
         return 0
-
-    def part(self, name: str, *shape: int) -> torch.Tensor:
-        """Return the first elements of an array, in this shape."""
-        return self.space[name].view(-1)[: math.prod(shape)].view(shape)
 
     def prepare(self, kernel: Any, *fixed: Any, **constants: Any) -> None:
         """Use ``kernel``. fixed: before the shape.  constants: after EARLY."""
@@ -163,8 +158,7 @@ class Pull(Step):
 
     def cut(self) -> None:
         super().cut()
-        problem = self.problem
-        self.copied = None if problem.pulled else self.part("x", problem.tokens, problem.hidden)
+        self.copied = None if self.problem.pulled else self.space["x"][: self.problem.tokens]
 
     @property
     def bytes_reread(self) -> int:
@@ -187,7 +181,7 @@ class BulkSynchronous(Step):
 
     def cut(self) -> None:
         super().cut()
-        self.total = self.part("total", self.problem.tokens, self.problem.hidden)
+        self.total = self.space["total"][: self.problem.tokens]
 
     @property
     def bytes_reread(self) -> int:

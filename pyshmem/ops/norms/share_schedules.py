@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from pyshmem.ops.norms import kernels
 from pyshmem.ops.norms.kernels import Shape
 from pyshmem.ops.norms.problem import Problem
 from pyshmem.ops.norms.schedules import FEW, MANY, Pull, Step, normaliser
-from pyshmem.ops.shares import share_of, start_of
+from pyshmem.ops.shares import start_of
 from pyshmem.ops.workspace import Wanted
 
 WRITTEN = ("out", "scales")  # results that peers write, where all PEs get the normalised rows
@@ -76,7 +77,10 @@ class BulkShares(Step):
     def cut(self) -> None:
         super().cut()
         rows = -(-self.problem.tokens // self.problem.team.size)
-        self.arrays = {name: self.part(name, *shape) for name, (shape, _) in self._wanted(self.problem, rows).items()}
+        wanted, room = self._wanted(self.problem, rows), self.space.room
+        self.arrays = {name: room.array(name, *each) for name, each in wanted.items()}
+        blocks = [name for name in ("x", "every made", "every scales") if name in self.arrays]
+        self.shares = {name: self._shares(self.arrays[name]) for name in blocks}
 
     def _copies(self, problem: Problem) -> bool:
         return not problem.pulled or problem.tokens % problem.team.size != 0
@@ -110,8 +114,8 @@ class BulkShares(Step):
         problem, space = self.problem, self.arrays
         source = space["x"] if self.copied else x
         if self.copied:
-            for block, (first, count) in zip(source, self._shares(), strict=True):
-                block[:count].copy_(x[first : first + count])
+            for first, last, block in self.shares["x"]:
+                block.copy_(x[first:last])
         shmem.reduce_scatter_on_stream(space["total"], source, team=problem.team)
         if not self.fan:
             self.kernel(space["total"], residual, weight, out, sums, scales)
@@ -119,13 +123,16 @@ class BulkShares(Step):
         self.kernel(space["total"], residual, weight, space["made"], sums, space["scales"])
         for target, name in ((out, "made"), (scales, "scales"))[: len(problem.results) - 1]:
             shmem.fcollect_on_stream(space[f"every {name}"], space[name], team=problem.team)
-            for block, (first, count) in zip(space[f"every {name}"], self._shares(), strict=True):
-                target[first : first + count].copy_(block[:count])
+            for first, last, block in self.shares[f"every {name}"]:
+                target[first:last].copy_(block)
 
-    def _shares(self) -> list[tuple[int, int]]:
-        """Return for each PE where its share begins, and how many rows it has."""
+    def _shares(self, blocks: torch.Tensor) -> list[tuple[int, int, torch.Tensor]]:
+        """Return the shares in blocks, one for each PE, as (first, last + 1, rows); as one where they fill the blocks."""
         tokens, n = self.problem.tokens, self.problem.team.size
-        return [(start_of(tokens, pe, n), share_of(tokens, pe, n)) for pe in range(n)]
+        if tokens % n == 0:
+            return [(0, tokens, blocks.flatten(0, 1))]
+        starts = [start_of(tokens, pe, n) for pe in range(n + 1)]
+        return [(i, j, block[: j - i]) for (i, j), block in zip(pairwise(starts), blocks, strict=True)]
 
 
 class BulkAndGather(BulkShares):
