@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 _modes = torch._C._len_torch_dispatch_stack
-_PLAIN: set[type] = set()  # classes of arguments that are known to be plain
+_PLAIN: set[type] = {torch.Tensor}  # classes of arguments that are known to be plain
 
 
 def dispatched(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -33,6 +33,11 @@ def dispatched(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         return call
 
     return decorate
+
+
+def goes_past(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether a call with these two tensors alone passes by torch's dispatcher; asked where each 0.1 us counts."""
+    return type(one) in _PLAIN and type(other) in _PLAIN and not _modes()
 
 
 def _plain(given: Sequence[Any]) -> bool:

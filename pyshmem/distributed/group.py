@@ -17,7 +17,7 @@ import torch.distributed as dist
 
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
-from pyshmem.distributed.dispatch import dispatched
+from pyshmem.distributed.dispatch import dispatched, goes_past
 from pyshmem.distributed.lanes import arena, enqueue
 from pyshmem.distributed.members import form, start
 from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
@@ -109,17 +109,17 @@ class Group(dist.ProcessGroup):
 
         detail: the engine of a move; None for a reduction, whose operator opts has: the sum and the average are taken.
         """
-        calls, lane = self._streams, self._place.lane
-        if calls is None or lane is None or getattr(opts, "asyncOp", True) or not calls.may_go_on():
+        calls = self._streams
+        if calls is None or getattr(opts, "asyncOp", True) or not (calls.may_go_on() and goes_past(target, source)):
             return False
         average = False
         if detail is None:
             op = opts.reduceOp
-            average = op != _SUM
+            average = not op == _SUM  # noqa: SIM201  torch's != takes longer
             if (average and op != _AVG) or target.dtype is torch.bool:
                 return False
             detail = "sum"
-        if not enqueue(lane, routine, detail, target, source):
+        if not enqueue(self._place.lane, routine, detail, target, source):
             return False
         if average:
             collectives.divide(target.detach(), self.team.size)
@@ -150,11 +150,14 @@ class Group(dist.ProcessGroup):
         used = [each for row in rows for each in row if isinstance(each, torch.Tensor)]
         return self._all(f"{call.__name__}_coalesced", results, opts, calls, used)
 
-    @dispatched("allreduce")
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
-        if len(tensors) == 1 and self._at_once("reduce", None, *tensors, *tensors, opts):
+        if len(tensors) == 1 and self._at_once("reduce", None, tensors[0], tensors[0], opts):
             return DONE
+        return self._allreduce(tensors, opts)
+
+    @dispatched("allreduce")
+    def _allreduce(self, tensors: Tensors, opts: Any) -> Any:
         return self.allreduce_coalesced(tensors, opts)
 
     @dispatched("allreduce_coalesced")
@@ -184,11 +187,14 @@ class Group(dist.ProcessGroup):
         rows = list(zip(targets, _bare(inputs), strict=True))
         return self._each(collectives.all_gather, [each for some in outputs for each in some], opts, rows)
 
-    @dispatched("_allgather_base")
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         fits = output.numel() == given.numel() * self.team.size
         if fits and self._at_once("fcollect", "auto", output, given, opts):
             return DONE
+        return self._all_gather_single(output, given, opts)
+
+    @dispatched("_allgather_base")
+    def _all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
         return self.all_gather_single_coalesced([output], [given], opts)
 
     @dispatched("allgather_into_tensor_coalesced")
@@ -202,11 +208,14 @@ class Group(dist.ProcessGroup):
         op = getattr(opts, "reduceOp", _SUM)
         return self._perform(collectives.reduce_scatter, outputs, opts, target, sources, op)
 
-    @dispatched("_reduce_scatter_base")
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         fits = output.numel() * self.team.size == given.numel()
         if fits and self._at_once("reduce_scatter", None, output, given, opts):
             return DONE
+        return self._reduce_scatter_single(output, given, opts)
+
+    @dispatched("_reduce_scatter_base")
+    def _reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any) -> Any:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
     @dispatched("reduce_scatter_tensor_coalesced")

@@ -1,8 +1,15 @@
 """The streams of a process group's calls: they follow each other on whatever streams the program makes them."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch._C._distributed_c10d as c10d
+import torch.distributed as dist
+from pyshmem.distributed import group as groups
 from pyshmem.distributed import works
+from torch.distributed.tensor.debug import CommDebugMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 
 class Stream:
@@ -79,3 +86,51 @@ def test_a_captured_call_is_in_no_order_with_others(gpu):
         assert gpu.call(number)[1] == [f"{number} calls"]
     gpu.capturing = False
     assert gpu.call(2)[1] == ["2 calls", "2 records"]
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """A group whose calls are all planned, and what became of them: enqueued at once, or performed."""
+    found = groups.Group(dist.HashStore(), 0, 1)
+    monkeypatch.setattr(groups.Group, "_all", lambda self, routine, *rest: seen.append(routine) or works.DONE)
+    monkeypatch.setattr(groups, "enqueue", lambda lane, routine, *rest: seen.append(f"{routine} at once") or True)
+    seen = []
+    found._streams = SimpleNamespace(may_go_on=lambda: True, went_on=lambda: None)
+    found._place, found.team = SimpleNamespace(lane=None), SimpleNamespace(size=1)
+    return found, seen
+
+
+def three_calls(group, tensor, waited_for=True):
+    reduce, gather, scatter = options = c10d.AllreduceOptions(), c10d.AllgatherOptions(), c10d.ReduceScatterOptions()
+    for each in options:
+        each.asyncOp = not waited_for
+    group.allreduce([tensor], reduce)
+    group.all_gather_single(tensor, tensor, gather)
+    group.reduce_scatter_single(tensor, tensor, scatter)
+
+
+PERFORMED = ["all_reduce_coalesced", "all_gather_single_coalesced", "reduce_scatter_single_coalesced"]
+
+
+def test_planned_calls_that_are_waited_for_are_enqueued_at_once(planned):
+    group, seen = planned
+    three_calls(group, torch.zeros(4))
+    assert seen == ["reduce at once", "fcollect at once", "reduce_scatter at once"]
+    seen.clear()
+    three_calls(group, torch.zeros(4), waited_for=False)
+    assert seen == PERFORMED
+
+
+def test_a_mode_sees_planned_calls(planned):
+    group, seen = planned
+    with CommDebugMode() as mode:
+        three_calls(group, torch.zeros(4))
+    assert mode.get_total_counts() == 3
+    assert seen == PERFORMED
+
+
+def test_a_tensor_that_unwraps_itself_does_so_in_planned_calls(planned):
+    group, seen = planned
+    pair = TwoTensor(torch.zeros(4), torch.ones(4))
+    three_calls(group, pair)
+    assert seen == [each for each in PERFORMED for _ in range(2)]  # of each part
