@@ -14,7 +14,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
 from pyshmem.runtime.heap import default
@@ -27,14 +27,10 @@ def peers_of(team: Team) -> list[int]:
     return [(team.me + i) % team.size for i in range(1, team.size)]
 
 
-def world_pe(team: Team, pe: int) -> int:
-    return team.translate_pe(pe, TEAM_WORLD)
-
-
 def put(team: Team, target: torch.Tensor, source: torch.Tensor, pe: int) -> None:
     """Put ``source``, which may be empty, to ``target`` on ``pe`` of the team, on the current stream."""
     if source.numel():
-        shmem.put(target, source, world_pe(team, pe))
+        shmem.put(target, source, team._world_pe("put", pe))
 
 
 def order_copies() -> None:
@@ -73,13 +69,14 @@ class Flags:
     """The flags of chunks from each PE, (n_pes, chunks, words from flag to flag), which the copy engine sets."""
 
     def __init__(self, team: Team, words: torch.Tensor, flags: torch.Tensor) -> None:
-        self._team, self._flags = team, flags
+        self._team, self._flags = team, [list(each) for each in flags]
+        self._own = [each[:1] for each in flags[team.me]]
         self._epoch = words[protocol.STAMP.value : protocol.STAMP.value + 1]
 
     def tell(self, pe: int, chunk: int) -> None:
         """Set the flag of ``chunk`` on ``pe`` of the team, behind the copies on the current stream."""
         order_copies()
-        put(self._team, self._flags[self._team.me, chunk, :1], self._epoch, pe)
+        put(self._team, self._own[chunk], self._epoch, pe)
 
 
 class Chunks(Flags):
@@ -108,4 +105,4 @@ class Chunks(Flags):
 
     def wait(self, pe: int, chunk: int) -> None:
         """Let the current stream wait for ``chunk`` of ``pe``. A call ends with the last chunk of the last peer."""
-        self._await[(pe, chunk) == self._last](self._flags[pe, chunk])
+        self._await[(pe, chunk) == self._last](self._flags[pe][chunk])

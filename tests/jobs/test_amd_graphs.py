@@ -142,7 +142,7 @@ def made(kind, graph, n_pes, monkeypatch):
         "slots": whole.expand(n_pes - 1, -1, -1)
     }
     stand_ins = {
-        **{name: graph.does("put") for name in ("put", "put_rows", "put_part")},
+        "put": graph.does("put"),
         "multiply": lambda *arguments, **options: graph.does("multiply"),
         "multiply_each": lambda *arguments, **options: itertools.repeat(graph.does("multiply")),
         "beginner": lambda *arguments: graph.does("beginner"),

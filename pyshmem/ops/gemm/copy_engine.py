@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from pyshmem.ops.copies import Chunks, beginner, order_copies, peers_of, put
-from pyshmem.ops.gemm.exchanges import Sum, put_part, put_rows, rows_of, scales_of_pes, sender
+from pyshmem.ops.gemm.exchanges import Sum, rows_of, scales_of_pes, sender
 from pyshmem.ops.gemm.library import multiply, multiply_each
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
@@ -102,19 +102,18 @@ class GatherRows(Steps):
             self.begin()  # peers may write to out
             ready = self.gate.mark()
         for (i, j), step in zip(self.chunks, self.multiply, strict=False):
-            above, below = i - self.first, j - self.first
-            step(a[above:below], b, out[i:j], *of_rows(scales, above, below))
+            above, below, made = i - self.first, j - self.first, out[i:j]
+            step(a[above:below], b, made, *of_rows(scales, above, below))
             if j < self.chunks[-1][1]:
                 for pe, side in self.sides.items():
                     with side.after():
                         await_mark(ready)
-                        put_rows(self.team, out, i, j, pe)
+                        put(self.team, made, made, pe)
         self.gate.join()
         for side in self.sides.values():
             side.join()
         order_copies()
-        i, j = self.chunks[-1]
-        self.send(out[i:j], out[i:j])  # a copy by all programs begins at once, and they meet in the same kernel
+        self.send(made, made)  # a copy by all programs begins at once, and they meet in the same kernel
 
 
 class MultiplyGathered(Steps):
@@ -127,7 +126,7 @@ class MultiplyGathered(Steps):
         self.space = workspace_of(problem, space, **room, gathered=gathered)
         self.chunks = Chunks(problem.team, self.space["words"], self.space["flags"])
         self.cut(problem, a, b)
-        column, blocks = problem.corner[1], [(i, j, i) for _, _, i, j in self.blocks]
+        column, blocks = problem.corner[1], [(i, j, i) for _, _, i, j, _ in self.blocks]
         self.multiply_own = multiply(problem, a, b, self.first, column)
         self.multiply = multiply_each(problem, self.gathered, b, blocks, column)
 
@@ -139,27 +138,29 @@ class MultiplyGathered(Steps):
         self.chunks = self.chunks.resized(len(chunks_of(problem, team.me, True)))
         peers = peers_of(team)
         self.sent = [
-            (pe, chunk, i, j)
+            (pe, chunk, i, j, self.gathered[i:j])
             for pe in reversed(peers)  # the last one gets this PE's rows as the last of its peers'
             for chunk, (i, j) in enumerate(chunks_of(problem, team.me, pe == peers[0]))
         ]
         self.blocks = [
-            (pe, chunk, i, j) for pe in peers for chunk, (i, j) in enumerate(chunks_of(problem, pe, pe == peers[-1]))
+            (pe, chunk, i, j, self.gathered[i:j])
+            for pe in peers
+            for chunk, (i, j) in enumerate(chunks_of(problem, pe, pe == peers[-1]))
         ]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         rows = a if a.is_contiguous() else a.contiguous()
         with self.side.after():
             self.chunks.begin()  # no PE reads its gathered rows of the last call any more
-            for pe, chunk, i, j in self.sent:
+            for pe, chunk, i, j, target in self.sent:
                 if scales and not chunk:
                     put(self.team, self.scales[self.team.me], scales[0], pe)
-                put(self.team, self.gathered[i:j], rows[i - self.first : j - self.first], pe)
+                put(self.team, target, rows[i - self.first : j - self.first], pe)
                 self.chunks.tell(pe, chunk)
         self.multiply_own(a, b, out[self.first : self.last], *scales)
-        for (pe, chunk, i, j), step in zip(self.blocks, self.multiply, strict=False):
+        for (pe, chunk, i, j, gathered), step in zip(self.blocks, self.multiply, strict=False):
             self.chunks.wait(pe, chunk)
-            step(self.gathered[i:j], b, out[i:j], *self._scales_of(pe, i, j, scales))
+            step(gathered, b, out[i:j], *self._scales_of(pe, i, j, scales))
         self.side.join()
 
     def _scales_of(self, pe: int, first: int, last: int, scales: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
@@ -207,22 +208,29 @@ class ReduceScatter(Steps):
         self.adds = adds_to_slots(problem)
         self.adder, self.side, self.waiting, self.lane = Sum(problem), Side(), Side(), Side(priority=0)
         self.cut(problem, a, b)
-        blocks = [(i, j, 0) for each in self.sent for _, i, j in each] + [(i, j, 0) for i, j, _ in self.own]
+        blocks = [(i, j, 0) for each in self.sent for _, i, j, *_ in each] + [(i, j, 0) for i, j, *_ in self.own]
         self.multiply = multiply_each(problem, a, b, blocks, 0, epilogue=False)
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        self.problem, team, most = problem, problem.team, -(-problem.M // problem.n_pes)
+        self.problem, self.team, most = problem, problem.team, -(-problem.M // problem.n_pes)
         blocks = {pe: parts_of(*rows_of(problem, pe), problem.N, most, problem.n_pes) for pe in range(problem.n_pes)}
         own = blocks[problem.me]
         self.first = own[0][0]
         self.chunks = self.chunks.resized(len(own))
-        self.sent = [[(pe, *blocks[pe][i]) for pe in peers_of(team)] for i in range(len(own))]
-        # chunks of this PE's rows, with the sums of their parts
-        self.own = [(i, j, None if self.adds else self._sum_of(i, j)) for i, j in own]
+        self.sent = [[self._part(pe, *blocks[pe][i]) for pe in peers_of(self.team)] for i in range(len(own))]
+        # chunks of this PE's rows, their parts, and the sums of these
+        parts = [(i, j, self.parts[i:j]) for i, j in own]
+        self.own = [(*each, None if self.adds else self._sum_of(each[0], each[2])) for each in parts]
 
-    def _sum_of(self, i: int, j: int) -> Any:
-        slots = self.slots[:, i - self.first : j - self.first]
-        return self.adder.of(slots, self.slots.shape[1], self.parts[i:j], i)
+    def _part(self, pe: int, first: int, last: int) -> tuple[Any, ...]:
+        """Return rows of this PE's part, which ``pe`` owns: (pe, first, last + 1, their part, its place in a slot there)."""
+        start, _ = rows_of(self.problem, pe)
+        slot = self.slots[(self.problem.me - pe - 1) % self.problem.n_pes, first - start : last - start]
+        return pe, first, last, self.parts[first:last], slot
+
+    def _sum_of(self, first: int, part: torch.Tensor) -> Any:
+        slots = self.slots[:, first - self.first : first - self.first + len(part)]
+        return self.adder.of(slots, self.slots.shape[1], part, first)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         products = iter(self.multiply)
@@ -230,13 +238,13 @@ class ReduceScatter(Steps):
             self.chunks.begin()  # no PE reads its slots of the last call any more
             lanes = self._lanes()
         for chunk, blocks in enumerate(self.sent):
-            for pe, i, j in blocks:
+            for pe, i, j, part, slot in blocks:
                 with next(lanes)():
-                    next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                    next(products)(a[i:j], b, part, *of_rows(scales, i, j))
                     with self.side.after():
-                        put_part(self.problem, self.slots, self.parts, pe, i, j)
+                        put(self.team, slot, part, pe)
                         self.chunks.tell(pe, chunk)
-        for chunk, (i, j, add) in enumerate(self.own):
+        for chunk, (i, j, part, add) in enumerate(self.own):
             there = slice(i - self.first, j - self.first)
             with next(lanes)():
                 with self.waiting.after():  # on the other side, the copies of this PE's own parts come first
@@ -245,9 +253,9 @@ class ReduceScatter(Steps):
                     self.waiting.join()
                     torch.addmm(self.slots[0, there], a[i:j], b, out=out[there])
                     continue
-                next(products)(a[i:j], b, self.parts[i:j], *of_rows(scales, i, j))
+                next(products)(a[i:j], b, part, *of_rows(scales, i, j))
                 self.waiting.join()
-                add(self.parts[i:j], out[there])
+                add(part, out[there])
         self.lane.join()
         self.side.join()
 
@@ -257,7 +265,7 @@ class ReduceScatter(Steps):
         return itertools.cycle((nullcontext, self.lane.beside))
 
     def _await_parts(self, chunk: int) -> None:
-        for pe in peers_of(self.problem.team):
+        for pe in peers_of(self.team):
             self.chunks.wait(pe, chunk)
 
 

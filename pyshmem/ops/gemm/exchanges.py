@@ -1,4 +1,4 @@
-"""Moves of blocks between the PEs of a team by the copy engine, and the sum of parts, as schedules of the host need them."""
+"""The sum of parts, and kernels that move blocks between PEs and let these meet, as schedules of the host need them."""
 
 from __future__ import annotations
 
@@ -12,27 +12,13 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.aligned import ByPlaces
-from pyshmem.ops.copies import put
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import WHOLE
 from pyshmem.ops.machine import machine
 from pyshmem.ops.shares import share_of, share_size, share_start, start_of
-
-
-def put_rows(team: Team, array: torch.Tensor, first: int, last: int, pe: int) -> None:
-    """Copy rows first to last - 1 of a symmetric array to the same place on ``pe`` of the team, on the current stream."""
-    put(team, array[first:last], array[first:last], pe)
-
-
-def put_part(problem: Problem, slots: torch.Tensor, parts: torch.Tensor, pe: int, first: int, last: int) -> None:
-    """Put rows first to last - 1 of this PE's part, which ``pe`` owns, into its slot there, on the current stream."""
-    start, _ = rows_of(problem, pe)
-    slot = slots[(problem.me - pe - 1) % problem.n_pes]
-    put(problem.team, slot[first - start : last - start], parts[first:last], pe)
 
 
 def rows_of(problem: Problem, pe: int) -> tuple[int, int]:

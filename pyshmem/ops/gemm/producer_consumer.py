@@ -61,18 +61,19 @@ class CopyThenMultiply(Steps):
         self.gathered = self.space["gathered"]
         if problem.scaling != NONE:
             self.scales = scales_of_pes(problem, self.space["scales"])[problem.me]
-        self.first, _ = rows_of(problem, problem.me)
+        first, last = rows_of(problem, problem.me)
+        cuts = itertools.pairwise(start_of(last - first, chunk, self.chunks) for chunk in range(self.chunks + 1))
+        self.cuts = [(i, j, self.gathered[first + i : first + j]) for i, j in cuts]  # of the rows of this PE
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""
         rows = a if a.is_contiguous() else a.contiguous()
-        cuts = [start_of(rows.shape[0], chunk, self.chunks) for chunk in range(self.chunks + 1)]
         for pe, side, behind in self.sides:
             with side.after():
                 if scales:
                     put(self.team, self.scales, scales[0], pe)
-                for chunk, (i, j) in enumerate(itertools.pairwise(cuts)):
-                    put(self.team, self.gathered[self.first + i : self.first + j], rows[i:j], pe)
+                for chunk, (i, j, target) in enumerate(self.cuts):
+                    put(self.team, target, rows[i:j], pe)
                     with behind.after():  # beside the next chunk: a copy takes 4 us to start
                         self.flags.tell(pe, chunk)
         self.multiply(a, b, out, *scales)
