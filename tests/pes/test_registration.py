@@ -187,6 +187,7 @@ def test_a_thousand_registrations_in_another_order_with_allocations_between_leav
     """All in one storage, a page or more each: torch keeps a descriptor for each storage that it shares."""
     pages = ordinary(1000, 1024, dtype=torch.int32)
     shmem.unregister(shmem.register(pages[0]))  # makes the window
+    assert pages[[0, 1], 0].unique().tolist() == [0]  # torch's first unique and first index take 28 MB on a GPU each
     before = _held()
     arrays, allocated = {}, []
     for number in range(1000):
@@ -210,8 +211,7 @@ def test_a_thousand_registrations_in_another_order_with_allocations_between_leav
     after = _held()
     assert after["descriptors"] == before["descriptors"]
     assert after["maps"] <= before["maps"] + 20  # those of malloc; what is left of registrations would be 1000
-    # on a GPU the driver reserves some for itself; each mapping left there would have 2 MiB at least
-    assert after["kB"] < before["kB"] + (4096 if DEVICE == "cpu" else 65536)
+    assert after["kB"] < before["kB"] + 4096  # each mapping left on a GPU would have 2 MiB at least
 
 
 def _held():
