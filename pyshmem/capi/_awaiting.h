@@ -2,10 +2,14 @@
 #pragma once
 #include "_state.h"
 
-/* Python's handlers of signals run where Python has called C: it would do so after the call only. */
-static int run_handlers(spin_t *unused) {
-    (void)unused;
-    RARE("handle_signals");
+/* Called in each wait, every 20 ms. Python's handlers of signals run where Python has called C: it would do so after
+ * the call only. */
+static int watch(spin_t *s) {
+    if (!state.embedded) RARE("handle_signals");
+    if (state.notice > 0 && !s->told && (double)(s->checked - s->started) > 1e9 * state.notice) {
+        s->told = 1;
+        RARE("tell_of_wait", (int64_t)s->name);
+    }
     return 0;
 }
 
@@ -13,7 +17,7 @@ static spin_t begin_wait(const char *routine) {
     spin_t s = spin_begin(state.timeout, state.spins);
     s.name = routine;
     if (state.spans) helper = state.calls->help;
-    if (!state.embedded) s.interrupted = run_handlers;
+    s.interrupted = watch;
     return s;
 }
 

@@ -58,15 +58,15 @@ static int broadcast(const char *routine, shmem_team_t of, void *dest, const voi
     if (root < 0 || root >= c.team->size) refuse_pe(routine, c.team->size, root);
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 2, (int64_t)nelems, root, 0);
     void *to = dest_of(&c, dest, nelems);
-    return end_call(&c, state.calls->broadcast(c.team->native, word_of(&c), root, to, source_of(&c, source, nelems),
-                                               nelems * kinds[kind].item, keeps));
+    return end_call(&c, state.calls->broadcast(c.team->native, c.routine, word_of(&c), root, to,
+                                               source_of(&c, source, nelems), nelems * kinds[kind].item, keeps));
 }
 
 /* The parts of the members come together in `dest`: that of this PE from element `first` on. */
 static int gather(const call_t *c, void *dest, const void *source, uint64_t first, uint64_t nelems, uint64_t total) {
     uint64_t item = kinds[c->kind].item;
     char *to = (char *)dest_of(c, dest, total) + first * item;
-    return end_call(c, state.calls->scatter(c->team->native, word_of(c), to, source_of(c, source, nelems),
+    return end_call(c, state.calls->scatter(c->team->native, c->routine, word_of(c), to, source_of(c, source, nelems),
                                             (uint64_t[]){0, nelems * item, 0, 0, 1}));
 }
 
@@ -83,7 +83,8 @@ static int collect(const char *routine, shmem_team_t of, void *dest, const void 
     uint64_t note[4] = {nelems, UINT64_MAX >> 1, 0, word_of(&c)}, first = 0, total = 0;
     uint64_t (*notes)[4] = malloc((uint64_t)c.team->size * sizeof *notes), word = (uint64_t)WORD_SHARE << 56;
     word |= sizeof note;
-    end_call(&c, notes ? state.calls->share(c.team->native, word, note, sizeof note, notes) : CALL_NO_MEMORY);
+    end_call(&c,
+             notes ? state.calls->share(c.team->native, c.routine, word, note, sizeof note, notes) : CALL_NO_MEMORY);
     for (int64_t j = 0; j < c.team->size; j++) {
         if (notes[j][3] != note[3]) end_call(&c, CALL_DIFFERENT);
         first += j < c.team->me ? notes[j][0] : 0;
@@ -109,7 +110,7 @@ static int alltoalls(const char *routine, shmem_team_t of, void *dest, const voi
     to += (uint64_t)c.team->me * nelems * to_step;
     uint64_t blocks[2][5] = {{nelems * from_step, item, to_step, from_step, nelems},
                              {nelems * item, nelems * item, 0, 0, 1}};
-    return end_call(&c, state.calls->scatter(c.team->native, word_of(&c), to, from, blocks[whole]));
+    return end_call(&c, state.calls->scatter(c.team->native, c.routine, word_of(&c), to, from, blocks[whole]));
 }
 
 static int fold(const char *routine, shmem_team_t of, int mode, int operator, int kind, void *dest, const void *source,
@@ -117,7 +118,7 @@ static int fold(const char *routine, shmem_team_t of, int mode, int operator, in
     call_t c = call_of(routine, of, (uint64_t)(WORD_FOLD + mode * OPERATORS + operator), kind, nelems, 0);
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     void *to = dest_of(&c, dest, nelems);
-    return end_call(&c, state.calls->fold(c.team->native, word_of(&c), (int[]){mode, operator, kind}, to,
+    return end_call(&c, state.calls->fold(c.team->native, c.routine, word_of(&c), (int[]){mode, operator, kind}, to,
                                           source_of(&c, source, nelems), nelems));
 }
 
@@ -142,6 +143,6 @@ static inline void quiet(const char *routine) {
 
 static int sync_team(const char *routine, team_t *team) {
     if (__builtin_expect(state.debug != 0, 0)) RARE("compare", (int64_t)routine, team - state.teams, 0, -1);
-    complete(routine, state.calls->sync(team->native), team);
+    complete(routine, state.calls->sync(team->native, routine), team);
     return 0;
 }

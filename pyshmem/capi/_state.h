@@ -34,7 +34,8 @@ typedef struct {
 
 /* activity: where the page of _activity.h is. checked: the bytes of the heap for which one comparison is enough; 0 in
  * debug mode. check: PYSHMEM_CHECK. gpu_base, gpu_bytes: the GPU heap of this PE; gpu_first, gpu_span: all GPU heaps
- * that are mapped; 0 without one. */
+ * that are mapped; 0 without one. notice: the seconds after which a wait is told of, 0 for never. watch: what waits
+ * call, see spin_t. */
 typedef struct {
     const native_calls_t *calls;
     activity_t **activity;
@@ -42,12 +43,14 @@ typedef struct {
     const int64_t *away;
     uint64_t gpu_base, gpu_bytes, gpu_first, gpu_span;
     int64_t my_pe, n_pes, spans, check, debug, embedded, level;
-    double timeout;
+    double timeout, notice;
+    int (*watch)(spin_t *);
     uint64_t spins, n_statics;
     static_t statics[MOST_STATICS];
     team_t teams[MOST_TEAMS];
 } state_t;
-static state_t state = {.activity = &activity};
+static int watch(spin_t *s);
+static state_t state = {.activity = &activity, .watch = watch};
 
 /* Calls a function of pyshmem.capi.bridge by its name, with up to ARGUMENTS integers, which it may replace. */
 static int64_t rare(const char *name, int64_t *arguments);

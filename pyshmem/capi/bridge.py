@@ -23,13 +23,12 @@ from pyshmem.capi import on_gpu
 from pyshmem.capi.on_gpu import text
 from pyshmem.host import init as host_init
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
-from pyshmem.runtime import _native, activity, differing_calls, environment, errors, exits
+from pyshmem.runtime import _native, activity, differing_calls, environment, errors, exits, host_timeouts
 from pyshmem.runtime.areas import pool
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, refuse
 from pyshmem.runtime.heap import Device, heaps
-from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.transport.teams.operators import LOOPS
 from pyshmem.version import __version__
@@ -52,8 +51,8 @@ _State = _structure(  # state_t of _state.h
     **dict.fromkeys(("calls", "activity", "base", "bytes", "checked", "away"), _u),
     **dict.fromkeys(("gpu_base", "gpu_bytes", "gpu_first", "gpu_span"), _u),
     **dict.fromkeys(("my_pe", "n_pes", "spans", "check", "debug", "embedded", "level"), _i),
-    timeout=ctypes.c_double,
-    spins=_u,
+    **dict.fromkeys(("timeout", "notice"), ctypes.c_double),
+    **dict.fromkeys(("watch", "spins"), _u),
     n_statics=_u,
     statics=_Static * _MOST_STATICS,
     teams=_Team * _MOST_TEAMS,
@@ -93,12 +92,14 @@ def _tell(begins: bool) -> None:
     _state.gpu_base, _state.gpu_bytes, _state.gpu_first, _state.gpu_span = on_gpu.ranges()
     _state.my_pe, _state.n_pes, _state.spans = job.my_pe, job.n_pes, bool(cpu.far_deltas)
     _state.check, _state.debug, _state.level = environment.read("PYSHMEM_CHECK"), job.debug, job.thread_level
-    _state.timeout, _state.spins = job.timeout, job.spins
+    _state.timeout, _state.notice, _state.spins = job.timeout, host_timeouts.notice_seconds(), job.spins
     _state.checked = 0 if job.debug else cpu.size
     for index, team in enumerate((TEAM_WORLD, TEAM_SHARED)):
         _describe(team)
         _state.teams[index].handle = index + 1
     ctypes.c_uint64.from_address(_state.activity).value = activity.own.address
+    if job.debug:
+        activity.own.watch()  # a time-out asks where the PEs are
     _state.calls = _native.library_calls()  # last: it says that there is a job
 
 
@@ -107,7 +108,7 @@ def _describe(team: Team) -> int:
     if not team:
         return -1
     row = _state.teams[team.area_index]
-    row.native = _native.library_team(team.meeting.wires, job.timeout, job.spins)
+    row.native = _native.library_team(team.meeting.wires, job.timeout, job.spins, _state.watch)
     row.me, row.start, row.stride, row.size = team.me, team.start, team.stride, team.size
     row.contexts = team.config.num_contexts
     return int(team.area_index)
@@ -281,12 +282,22 @@ def _timed_out(a: Any) -> NoReturn:
     """A wait has timed out: routine, argument, address, comparison, value, value seen, whether any of several would do."""
     routine, argument = text(a[0]), text(a[1])
     _, _, where, code, value, seen, many = a[:7]
-    got = "none" if many else f"{seen} at {cpu.place(where - cpu.base)}"
-    refuse_timeout(routine, argument, got, f"a value {SIGNS[code]} {value}")
+    got = "none" if many else f"{seen} at {_place(where)}"
+    host_timeouts.refuse_timeout(routine, argument, got, f"a value {SIGNS[code]} {value}")
+
+
+def _place(where: int) -> str:
+    """Name the place of a symmetric address: in a heap, or in static data."""
+    for heap in heaps.values():
+        if 0 <= where - heap.base < heap.size:
+            return heap.place(where - heap.base)
+    return f"{where:#x} in static data"
 
 
 def _lock_timed_out(a: Any) -> NoReturn:
-    refuse_timeout(text(a[0]), "lock", f"ticket {a[1]}, and still {a[2]} is served", "its owner's clear_lock")
+    host_timeouts.refuse_timeout(
+        text(a[0]), "lock", f"ticket {a[1]}, and still {a[2]} is served", "its owner's clear_lock"
+    )
 
 
 _CALLS: dict[str, Callable[[Any], Any]] = {
@@ -310,6 +321,7 @@ _CALLS: dict[str, Callable[[Any], Any]] = {
     "differ": _differ,
     "refuse": _refuse,
     "failed": _failed,
+    "tell_of_wait": lambda a: host_timeouts.tell_of_wait(f"is in {text(a[0])}"),
     "timed_out": _timed_out,
     "lock_timed_out": _lock_timed_out,
     "collective": lambda a: on_gpu.collective(text(a[0]), _team(a[1]), a[2], a[3], a[5 : 5 + a[4]]),

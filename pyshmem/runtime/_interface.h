@@ -16,16 +16,18 @@ enum {
     CALL_UNLIKE
 };
 
-/* bytes: of this table. team: of library_team. word: tells the members' calls apart, see
- * pyshmem.runtime.differing_calls. Places are those of _links.h; steps are in bytes. */
+/* bytes: of this table. team: of library_team. routine: what the program has called. word: tells the members' calls
+ * apart, see pyshmem.runtime.differing_calls. Places are those of _links.h; steps are in bytes. */
 typedef struct {
     uint64_t bytes;
-    int (*sync)(void *team);
-    int (*share)(void *team, uint64_t word, const void *note, uint64_t nbytes, void *all);
-    int (*broadcast)(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes,
-                     int keeps); /* keeps: the root's dest stays as it is */
-    int (*scatter)(void *team, uint64_t word, void *dest, const void *source, const uint64_t blocks[5]); /* blocks_t */
-    int (*fold)(void *team, uint64_t word, const int how[3], void *dest, const void *source, uint64_t count);
+    int (*sync)(void *team, const char *routine);
+    int (*share)(void *team, const char *routine, uint64_t word, const void *note, uint64_t nbytes, void *all);
+    int (*broadcast)(void *team, const char *routine, uint64_t word, int64_t root, void *dest, const void *source,
+                     uint64_t nbytes, int keeps); /* keeps: the root's dest stays as it is */
+    int (*scatter)(void *team, const char *routine, uint64_t word, void *dest, const void *source,
+                   const uint64_t blocks[5]); /* blocks_t */
+    int (*fold)(void *team, const char *routine, uint64_t word, const int how[3], void *dest, const void *source,
+                uint64_t count);
     int (*put)(uint64_t place, const void *source, uint64_t nbytes);
     int (*get)(void *dest, uint64_t place, uint64_t nbytes, int wait);
     int (*put_strided)(uint64_t place, const void *source, uint64_t step, uint64_t own, uint64_t item, uint64_t count);

@@ -17,8 +17,9 @@ static int outcome(link_t *failed) {
     return failed ? CALL_LOST : CALL_DONE;
 }
 
-static team_t begin_team(const void *team, uint64_t word) {
+static team_t begin_team(const void *team, const char *routine, uint64_t word) {
     team_t t = ((const library_team_t *)team)->team;
+    t.spin.name = routine;
     begin(&t, word);
     return t;
 }
@@ -30,30 +31,32 @@ static int end_team(const team_t *t) {
     return t->left == STAGED || t->left == REFUSED ? CALL_MIXED : outcomes[t->left];
 }
 
-static int library_sync(void *team) {
-    team_t t = begin_team(team, 0);
+static int library_sync(void *team, const char *routine) {
+    team_t t = begin_team(team, routine, 0);
     disseminate(&t);
     return end_team(&t);
 }
-static int library_share(void *team, uint64_t word, const void *note, uint64_t nbytes, void *all) {
-    team_t t = begin_team(team, word);
+static int library_share(void *team, const char *routine, uint64_t word, const void *note, uint64_t nbytes, void *all) {
+    team_t t = begin_team(team, routine, word);
     share(&t, note, nbytes, all);
     return end_team(&t);
 }
-static int library_broadcast(void *team, uint64_t word, int64_t root, void *dest, const void *source, uint64_t nbytes,
-                             int keeps) {
-    team_t t = begin_team(team, word);
+static int library_broadcast(void *team, const char *routine, uint64_t word, int64_t root, void *dest,
+                             const void *source, uint64_t nbytes, int keeps) {
+    team_t t = begin_team(team, routine, word);
     broadcast(&t, root, dest, source, nbytes, keeps ? KEPT_TARGET : 0);
     return end_team(&t);
 }
-static int library_scatter(void *team, uint64_t word, void *dest, const void *source, const uint64_t blocks[5]) {
-    team_t t = begin_team(team, word);
+static int library_scatter(void *team, const char *routine, uint64_t word, void *dest, const void *source,
+                           const uint64_t blocks[5]) {
+    team_t t = begin_team(team, routine, word);
     scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
     return end_team(&t);
 }
 /* how: mode, operator and kind */
-static int library_fold(void *team, uint64_t word, const int how[3], void *dest, const void *source, uint64_t count) {
-    team_t t = begin_team(team, word);
+static int library_fold(void *team, const char *routine, uint64_t word, const int how[3], void *dest,
+                        const void *source, uint64_t count) {
+    team_t t = begin_team(team, routine, word);
     fold_t f;
     to_fold(&t, how[0], how[1], how[2], &f);
     reduce(&t, &f, dest, source, count, 0);
@@ -97,17 +100,19 @@ static PyObject *py_library_calls(PyObject *self, PyObject *unused) {
     return PyLong_FromVoidPtr((void *)&library_calls);
 }
 
-/* library_team(wires, timeout, spins) -> the address of a team for the library, until library_team_end(address) */
+/* library_team(wires, timeout, spins, watch) -> the address of a team for the library, until library_team_end(address).
+ * watch: the address of a function of the library that its waits call, see spin_t. */
 static PyObject *py_library_team(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
-    library_team_t *made = arity("library_team", n, 3) ? calloc(1, sizeof *made) : NULL;
+    library_team_t *made = arity("library_team", n, 4) ? calloc(1, sizeof *made) : NULL;
     if (!made) return PyErr_Occurred() ? NULL : PyErr_NoMemory();
-    if (!to_team(args, &made->team)) {
+    uint64_t watch;
+    if (!to_team(args, &made->team) || !to_u64(args[3], &watch)) {
         free(made);
         return NULL;
     }
     made->team.bare = 1;
-    made->team.spin.interrupted = NULL;
+    made->team.spin.interrupted = (int (*)(spin_t *))watch;
     made->wires = args[0];
     Py_INCREF(made->wires);
     return PyLong_FromVoidPtr(made);

@@ -44,11 +44,14 @@ class Counts(NamedTuple):
 
 def counts(page: mmap.mmap) -> Counts:
     row: Any = _COUNTS.unpack_from(page)
-    where = page[_WHERE : _WHERE + _WHERE_BYTES].partition(b"\0")[0].decode(errors="replace")
     return Counts(
         calls=row[0:2], bytes=row[2:4], meetings=row[4], waits=row[5], waited=row[6], since=row[7], used=row[8:10],
-        size=row[10:12], ended=bool(row[13]), served=row[14], served_bytes=row[15], where=where,
+        size=row[10:12], ended=bool(row[13]), served=row[14], served_bytes=row[15], where=_where(page),
     )  # fmt: skip
+
+
+def _where(page: mmap.mmap) -> str:
+    return page[_WHERE : _WHERE + _WHERE_BYTES].partition(b"\0")[0].decode(errors="replace")
 
 
 def description(page: mmap.mmap) -> dict[str, Any]:
@@ -90,6 +93,15 @@ class Page:
         assert self._memory is not None
         text = self._namer().encode()[: _WHERE_BYTES - 1] + b"\0"
         self._memory[_WHERE : _WHERE + len(text)] = text
+
+    def watch(self) -> None:
+        """Let this process note in which call it waits."""
+        if self._memory is not None:
+            watch(self._memory, True)
+
+    def where(self) -> str:
+        """Return the call in which this process waits; "" if none is known."""
+        return "" if self._memory is None else _where(self._memory)
 
     def heap(self, index: int, used: int, size: int) -> None:
         """Note how many bytes of a heap are in use, and its size. index: 0 in CPU memory, 1 in GPU memory."""

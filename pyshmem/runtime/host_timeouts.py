@@ -17,13 +17,12 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import suppress
-from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime import _native, environment, ranges, tracebacks
+from pyshmem.runtime import _native, activity, environment, ranges, tracebacks
 from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import WaitTimeoutError, grouped, listed, refuse
@@ -48,8 +47,7 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
     Only the main thread can: in another one nothing happens.
     """
     global _listening, _dumps
-    seconds = environment.read("PYSHMEM_WAIT_NOTICE") if job.my_pe == 0 and job.n_pes > 1 else 0.0
-    _native.tell_of_waits(seconds, partial(_tell_of_wait, seconds))
+    _native.tell_of_waits(notice_seconds(), _tell_of_this_wait)
     if not (job.debug or dump) or threading.current_thread() is not threading.main_thread():
         return
     for number in (ASK, dump) if dump else (ASK,):
@@ -67,13 +65,23 @@ def listen(dump: signal.Signals | None, mpi_rank: int) -> None:
         _tell(str(int(dump)))  # pyshmemrun sends it to PEs that will not die from it
 
 
-def _tell_of_wait(seconds: float) -> None:
-    """Print what this PE waits for. Called once in each long wait, by the thread that waits."""
+def notice_seconds() -> float:
+    """Return after how many seconds this PE tells of a wait; 0 for never."""
+    return float(environment.read("PYSHMEM_WAIT_NOTICE")) if job.my_pe == 0 and job.n_pes > 1 else 0.0
+
+
+def _tell_of_this_wait() -> None:
+    """Called once in each long wait, by the thread that waits."""
     frame = sys._getframe(1)
-    place = _place(frame).replace("is in", f"has waited {seconds:g} s in", 1)
+    tell_of_wait(_place(frame), _waits_for(frame))
+
+
+def tell_of_wait(place: str, waits_for: str = "") -> None:
+    """Print where this PE waits, and for what. place: such as "is in barrier_all at heat.py:12"."""
+    place = place.replace("is in", f"has waited {notice_seconds():g} s in", 1)
     others = "; ".join(_explained(list(range(1, job.n_pes)), "the other PEs"))
     limit = "PYSHMEM_WAIT_NOTICE sets the seconds, 0 for never"
-    sys.stderr.write(f"pyshmem: PE 0 {place}{_waits_for(frame)}; {others}; {limit}\n")
+    sys.stderr.write(f"pyshmem: PE 0 {place}{waits_for}; {others}; {limit}\n")
 
 
 def leave() -> None:
@@ -210,6 +218,8 @@ def where() -> str:
 def _place(frame: FrameType | None) -> str:
     """Such as "is in wait_until at heat.py:12"; without the line in a program in C."""
     line, ours = _line(_program(frame)), list(_ours(frame))
+    if not ours and (call := activity.own.where()):
+        return f"is in {call}"  # of a program in C
     if not ours:
         outside = _line(_outside_libraries(frame))
         return "is in no call of pyshmem" + (f", at {outside}" if outside else "")
@@ -226,7 +236,8 @@ def _waits_for(frame: FrameType | None) -> str:
     if not ours:
         return ""
     call = ours[-1]
-    names = [name for name in call.f_code.co_varnames[: call.f_code.co_argcount] if name not in ("self", "ctx")]
+    known = call.f_code.co_argcount if _program(frame) else 0  # those of a program in C are not
+    names = [name for name in call.f_code.co_varnames[:known] if name not in ("self", "ctx")]
     told = [f"{name} = {_value(name, call.f_locals[name])}" for name in names if call.f_locals.get(name) is not None]
     for each in ours:
         meeting = each.f_locals.get("self")

@@ -197,6 +197,24 @@ def test_errors_of_a_c_program_name_no_line_where_they_know_none(what, said):
     assert not re.search(r" at (\?|$)", done.stderr, re.MULTILINE), done.stderr
 
 
+@pytest.mark.parametrize(
+    ("what", "routine"), [("wait", "long_wait_until"), ("static", "long_wait_until"), ("sync", "sync_all")]
+)
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_pe_0_says_once_in_a_long_wait_of_a_c_program_which_call_waits(what, routine, debug):
+    """In debug mode also where the other PE is. The wait then ends with the job, by its time-out."""
+    variables = {"SHMEM_DEBUG": debug, "PYSHMEM_WAIT_NOTICE": "0.2", "PYSHMEM_WAIT_TIMEOUT": "5"}
+    command = [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("ends"), what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, **variables})
+    others = "PE 1 is in shmem_long_wait_until" if debug == "1" else "SHMEM_DEBUG=1 says where the other PEs are"
+    missing = ": no call yet from PE 1 of TEAM_WORLD" if (what, debug) == ("sync", "1") else ""
+    line = f"pyshmem: PE 0 has waited 0.2 s in shmem_{routine}{missing}; {others}; PYSHMEM_WAIT_NOTICE sets the seconds"
+    assert done.returncode == 1 and done.stderr.count("has waited") == done.stderr.count(line) == 1, done.stderr
+    assert what != "static" or re.search(r"PE \d: ivar: got 0 at 0x[0-9a-f]+ in static data in 5 s", done.stderr), (
+        done.stderr
+    )
+
+
 # No PE ends the job before all have said why.
 TOGETHER = """
 import ctypes, sys

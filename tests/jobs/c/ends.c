@@ -20,6 +20,9 @@ int main(int count, char **words) {
     if (!strcmp(what, "exit") && shmem_my_pe() == 1) exit(7);
     if (!strcmp(what, "kill") && shmem_my_pe() == 1) raise(SIGKILL);
     if (!strcmp(what, "differ")) shmem_malloc(8 + (size_t)shmem_my_pe());
+    static long never;
+    if (!strcmp(what, "static")) shmem_long_wait_until(&never, SHMEM_CMP_NE, 0);
+    if (!strcmp(what, "sync") && !shmem_my_pe()) shmem_sync_all();
     if (*what && strcmp(what, "return")) shmem_long_wait_until(word, SHMEM_CMP_EQ, 1); /* for ever */
     signal(SIGALRM, release), released = word;
     setitimer(ITIMER_REAL, &(struct itimerval){.it_value.tv_usec = 1000}, NULL);
