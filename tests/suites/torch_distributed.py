@@ -3,20 +3,24 @@
 Run: python tests/suites/torch_distributed.py [TEST ...] [--pes 2 4] [--backend gloo] [--files test/distributed/tensor/*.py]
 They are in the installed torch, and need expecttest; --files takes others, of a checkout of the same version of torch, whose
 tests start processes themselves, as those of DTensor and FSDP2. With GPUs these run on them; --backend nccl compares. Without,
-tests that want GPUs get CPUs. Each test runs in processes of its own, without MPI; --jobs many at a time.
+tests that want GPUs get CPUs. The processes of a test, which start without MPI, run the next one too; --jobs of them at a time.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import itertools
 import logging
 import multiprocessing
 import os
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
+from functools import partial
+from multiprocessing import connection
 from multiprocessing.pool import ThreadPool
 from pathlib import Path
 from typing import Any
@@ -74,36 +78,51 @@ def skipped(self: Any) -> None:
     sys.exit(next(iter(SKIPPED)))
 
 
-def one(case: Any, name: str, pes: int, backend: str, seconds: float) -> tuple[str, str]:
-    """Run a test on ``pes`` processes. Return what came of it, and the output."""
-    os.environ["WORLD_SIZE"] = str(pes)
-    if case(name).world_size != pes:  # some classes have a number of their own
-        return "skipped", ""
-    with tempfile.TemporaryDirectory() as folder:
+class Processes:
+    """One process for each PE, which run tests one after the other: importing and starting CUDA take longer than a test."""
+
+    def __init__(self, pes: int, backend: str) -> None:
+        self._folder = tempfile.TemporaryDirectory()
         for each in ("barrier", "test_dir", "init_dir"):
-            (Path(folder) / each).mkdir()
-        out = Path(folder) / "out"
-        processes = [START.Process(target=enter, args=(rank, case, name, pes, folder, backend)) for rank in range(pes)]
-        for each in processes:
+            (Path(self._folder.name) / each).mkdir()
+        self._out = Path(self._folder.name) / "out"
+        self._out.touch()
+        self._pipes, ends = zip(*(START.Pipe() for _ in range(pes)), strict=True)
+        given = [(rank, pes, self._folder.name, backend, end) for rank, end in enumerate(ends)]
+        self._processes = [START.Process(target=serve, args=each) for each in given]
+        for each in self._processes:
             each.start()
-        limit = time.monotonic() + seconds
-        while any(each.is_alive() for each in processes) and time.monotonic() < limit:
-            failed = [each for each in processes if each.exitcode not in (None, 0, *SKIPPED)]
-            for each in failed and processes:
-                each.join(2)
-                each.kill()
-            processes[0].join(0.05)
-        late = any(each.is_alive() for each in processes)
-        for each in processes:
+        for end in ends:
+            end.close()
+
+    def run(self, case: Any, name: str, seconds: float) -> tuple[set[str], str]:
+        """Run a test. Return what came of it on the PEs, and the output."""
+        printed, limit = self._out.stat().st_size, time.monotonic() + seconds
+        outcomes = set()
+        for pipe in self._pipes:
+            pipe.send((case, name))
+        waiting, ends = set(self._pipes), {each.sentinel for each in self._processes}
+        while waiting:
+            come = set(connection.wait([*waiting, *ends], max(0, limit - time.monotonic())))
+            if not come or come & ends:
+                outcomes.add("a process ended" if come else "not ended in time")
+                break
+            waiting -= come
+            outcomes |= {pipe.recv() for pipe in come}
+            if "fails" in outcomes:
+                limit = min(limit, time.monotonic() + 2)  # the others may wait for the one that failed
+        text = self._out.read_bytes()[printed:].decode(errors="replace")
+        return outcomes, "\n".join([text, *(each for each in outcomes if "ended" in each)])
+
+    def end(self) -> None:
+        for each in self._processes:
             each.kill()
             each.join()
-        codes = {each.exitcode for each in processes}
-        text = out.read_text(errors="replace") if out.exists() else ""
-    text += f"\nended after {seconds} s" * late
-    return "passes" if codes == {0} else "skipped" if codes <= {0, *SKIPPED} else "fails", text
+        self._folder.cleanup()
 
 
-def enter(rank: int, case: Any, name: str, pes: int, folder: str, backend: str) -> None:
+def serve(rank: int, pes: int, folder: str, backend: str, pipe: Any) -> None:
+    """What one of Processes does."""
     file = os.open(f"{folder}/out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for number in (1, 2):
         os.dup2(file, number)
@@ -111,11 +130,47 @@ def enter(rank: int, case: Any, name: str, pes: int, folder: str, backend: str) 
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
     common_dtensor.NUM_DEVICES = pes
-    distributed_test.BACKEND = backend if name in NAMED else "gloo"
     start = dist.init_process_group  # which the tests call with a backend of their own
     dist.init_process_group = lambda *args, **given: start(**{**given, "backend": backend})
+    for number in itertools.count():
+        case, name = pipe.recv()
+        distributed_test.BACKEND = backend if name in NAMED else "gloo"
+        pipe.send(outcome(case, rank, name, f"{folder}/store{number}"))
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
+def outcome(case: Any, rank: int, name: str, store: str) -> str:
     _, pipe = multiprocessing.Pipe()
-    case._run(rank, name, f"{folder}/store", pipe)
+    try:
+        case._run(rank, name, store, pipe)
+    except SystemExit as end:
+        return "passes" if not end.code else "skipped" if end.code in SKIPPED else "fails"
+    except Exception:  # noqa: BLE001  it is the test that fails
+        traceback.print_exc()
+        return "fails"
+    return "passes"
+
+
+def chain(some: list[tuple[Any, str]], pes: int, wanted: Any, count: Counter[str]) -> None:
+    """Run tests in the same processes, and in new ones after a test that did not end alike on all."""
+    processes = None
+    for case, name in some:
+        found, text = {"skipped"}, ""
+        os.environ["WORLD_SIZE"] = str(pes)
+        if int(case(name).world_size) == pes:  # some classes have a number of their own
+            processes = processes or Processes(pes, wanted.backend)
+            found, text = processes.run(case, name, wanted.seconds)
+            if len(found) > 1 or not found <= {"passes", "skipped", "fails"}:
+                processes.end()
+                processes = None
+        what = "passes" if found == {"passes"} else "skipped" if found <= {"passes", "skipped"} else "fails"
+        count[what] += 1
+        lines = [f"{pes} {case.__name__}.{name}: {what}"] * (what != "skipped")
+        lines += [f"    {line}" for line in text.splitlines()[-12:]] * (what == "fails")
+        print("\n".join(lines), end="\n" * bool(lines), flush=True)
+    if processes:
+        processes.end()
 
 
 def main() -> None:
@@ -133,20 +188,15 @@ def main() -> None:
             on_cpus(pes)
         chosen = [each for each in cases(wanted.files) if not wanted.tests or each[1] in wanted.tests]
         count: Counter[str] = Counter()
-
-        def run(each: tuple[Any, str], pes: int = pes, count: Counter[str] = count) -> None:
-            outcome, text = one(*each, pes, wanted.backend, wanted.seconds)
-            count[outcome] += 1
-            lines = [f"{pes} {each[0].__name__}.{each[1]}: {outcome}"] * (outcome != "skipped")
-            lines += [f"    {line}" for line in text.splitlines()[-12:]] * (outcome == "fails")
-            print("\n".join(lines), end="\n" * bool(lines), flush=True)
-
         with ThreadPool(wanted.jobs) as pool:
-            pool.map(run, chosen, 1)
+            shares = [chosen[i :: wanted.jobs] for i in range(wanted.jobs)]
+            pool.map(partial(chain, pes=pes, wanted=wanted, count=count), shares, 1)
         print(
             f"{wanted.backend} on {pes}: " + ", ".join(f"{n} {outcome}" for outcome, n in sorted(count.items())),
             flush=True,
         )
+        if not count["passes"]:
+            sys.exit("no test passes")
     sys.exit(0)
 
 
