@@ -31,7 +31,9 @@ class Parted:
         """Split tiles."""
         offsets = matrix.offsets
         starts, lengths = offsets[:-1].long(), offsets.diff().long()
-        counts = ((lengths + size - 1) // size).clamp(min=1)  # parts of each tile
+        counts = ((lengths + size - 1) // size).clamp(min=1)
+        each = ((lengths + counts - 1) // counts + _ALIGNED - 1) // _ALIGNED * _ALIGNED  # atoms of each part
+        counts = ((lengths + each - 1) // each.clamp(min=1)).clamp(min=1)  # of each tile: fewer if each is rounded up
         split = counts > 1
         self.closed = split.nonzero()[:, 0].to(offsets.dtype)
         self.splits = self.closed.numel()
@@ -42,7 +44,6 @@ class Parted:
 
         tile = torch.repeat_interleave(counts)
         number = torch.arange(tile.numel(), device=offsets.device) - (counts.cumsum(0) - counts)[tile]
-        each = (-(-lengths // counts) + _ALIGNED - 1) // _ALIGNED * _ALIGNED
         begins = torch.minimum(starts[tile] + number * each[tile], offsets[tile + 1])
         stops = torch.minimum(begins + each[tile], offsets[tile + 1])
         self.of_split = split[tile]

@@ -141,6 +141,18 @@ def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of
     assert kinds == {0: 1, 1: 0, 2: 2, 3: 2, 4: 1, 5: 3, 6: 2, 7: 1, 8: 4}
 
 
+@pytest.mark.parametrize("size", [1, 6, 12, 50, 64])
+def test_all_parts_of_a_row_that_is_split_have_atoms(size, few_pes):
+    """Parts are of multiples of 8: seventy in twelves would be six of 16, of which one has nothing."""
+    lengths = [2, 0, 70, 35, 13]
+    found = Parted(irregular.csr(sparse(lengths)), size)
+    begins, ends, tiles = (each[found.of_split] for each in found.items)
+    assert (ends > begins).all() and found.parts == begins.numel()
+    whole = ~found.of_split
+    assert int((ends - begins).sum()) == sum(lengths) - int((found.items.ends - found.items.begins)[whole].sum())
+    assert tiles.tolist() == [-1 - part for part in range(found.parts)]
+
+
 def test_rows_one_by_one_keep_their_order_and_programs_have_a_fourth_of_the_size_with_four_atoms_more_for_each(few_pes):
     found = Sequences(irregular.csr(sparse([2, 9, 0, 70, 3, 1])), 64, 128)
     assert found.items.tiles.tolist() == [0, 1, 2, -1, -2, 4, 5]
