@@ -15,7 +15,7 @@ import torch
 TYPES = {torch.float32: 0, torch.float64: 1, torch.float16: 2}  # cudaDataType; sums are of the first two
 INDICES = {torch.int32: 2, torch.int64: 3}  # cusparseIndexType_t
 VECTOR = {"cuSPARSE ALG1": 2, "cuSPARSE ALG2": 3}  # of CSR matrices: cusparseSpMVAlg_t
-DENSE = {"cuSPARSE ALG1": 4, "cuSPARSE ALG2": 5, "cuSPARSE ALG3": 12}  # cusparseSpMMAlg_t
+DENSE = {"cuSPARSE ALG1": 4, "cuSPARSE ALG2": 6, "cuSPARSE ALG3": 12}  # cusparseSpMMAlg_t
 ALGORITHMS = tuple(DENSE)
 ROWS = 2  # cusparseOrder_t
 Call = Callable[[], torch.Tensor]
