@@ -43,7 +43,6 @@ from benchmarks.sparsity_report import draw, kernel_tables, network_table
 from pyshmem import irregular
 
 LAYERS, TINY = ((4096, 4096), (8192, 28672)), ((64, 128),)  # outputs and inputs of the layers that are measured
-SCHEDULES = ("row_split", "row_blocks", "nonzero_split")  # of irregular.spmm; the fastest counts
 STEPS = 2048  # multiply-adds of each element
 HOP, HOPS = 300_007, 200  # numbers between two loads that wait for each other, so that each is from memory; the loads
 COLD, COPIES = 3, 128  # copies of weights fill the cache so many times; the most of them
@@ -142,16 +141,12 @@ def describe(tiles: Tiles) -> str:
     return "tiles " + " ".join(map(str, tiles))
 
 
-def spmm_by(name: str, weights: irregular.CSR, b: torch.Tensor) -> torch.Tensor:
-    return irregular.spmm(weights, b, name)
-
-
 def measured(clock: Clock, layer: Layer, held: Any, batch: int) -> dict[str, Any]:
     """Return the speed-up of a layer, whose operands are ``held``, over torch's dense product, with every result checked."""
     (outputs, inputs), pattern = layer.dense.shape, layer.pattern
     b = torch.randn(inputs, batch, device=layer.dense.device).to(layer.dense.dtype)
     wanted = layer.dense.float() @ b.float()
-    ways: dict[str, Callable[..., Any]] = {name: partial(spmm_by, name) for name in SCHEDULES[: 3 if clock.gpu else 1]}
+    ways: dict[str, Callable[..., Any]] = {"spmm": irregular.spmm}
     if pattern.side:
         ways = {describe(tiles): partial(multiply, tiles=tiles) for tiles in tiles_for(pattern.side, batch)}
     nbytes = sparse_work(pattern, layer.sparsity, outputs, inputs, 0).nbytes

@@ -12,10 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.irregular.matrix import ALIGNMENT, CSR, Marked
+from pyshmem.irregular.matrix import CSR, Marked
 from pyshmem.irregular.schedules import Schedule
-
-LONG = 128  # the fewest atoms of a tile that is a segment by itself: no program needs a second pass after its scan
 
 
 @triton.jit(do_not_specialize=["tiles", "atoms", "size"])
@@ -33,7 +31,6 @@ class Cut:
 
     closed: the ``splits`` tiles that are split. Tile closed[j] begins in the segment opening[j] and ends in closing[j].
     spread: the most segments after the first that a tile is split over.
-    longest: the most atoms of a segment, counted from where its loads begin; those of one tile do not count.
     vacant: the number of tiles without atoms, where they are needed.
     """
 
@@ -49,16 +46,12 @@ class Cut:
         self.begins = atoms if schedule.flat else tiles
         self.closing = self.opening = self.closed = self.numbers = tiles[:0]
         self.marked = Marked(tiles[:0], tiles[:0], tiles[:0])
-        self.spread = self.splits = self.vacant = self.longest = 0
+        self.spread = self.splits = self.vacant = 0
         if schedule.flat:
             self.marked = matrix.marked
             self.vacant = self.marked.empty.numel()
             filled = offsets[self.marked.filled.long()]
-            if schedule.whole:
-                self.begins = _apart(atoms, filled, long_from(size))
-                self.segments = self.begins.numel() - 1
             self.numbers = torch.searchsorted(filled, self.begins).to(offsets.dtype)
-            self.longest = self._longest()
         if schedule.splits:
             begun = atoms[:-1] > offsets[tiles[:-1].long()]
             closing = (begun & (tiles[1:] > tiles[:-1])).nonzero()[:, 0]
@@ -68,10 +61,6 @@ class Cut:
             self.spread = int((closing - opening).max()) if closing.numel() else 0
         if offsets.is_cuda:  # later products may be on other streams
             torch.cuda.current_stream(offsets.device).synchronize()
-
-    def _longest(self) -> int:
-        lengths = self.begins[1:] - self.begins[:-1] // ALIGNMENT * ALIGNMENT
-        return int(torch.where(self.numbers.diff() == 1, 1, lengths).max())
 
     def storage(self, width: int, dtype: torch.dtype, stream: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Return (heads, tails) of a stream: room for partial sums.
@@ -84,18 +73,3 @@ class Cut:
             heads, tails = (torch.empty(self.segments * width, dtype=dtype, device=device) for _ in range(2))
             storage = self._storage[stream, width, dtype] = heads, tails
         return storage
-
-
-def long_from(size: int) -> int:
-    """Return from how many atoms on a tile is a segment by itself, with a schedule of whole tiles."""
-    return max(size // 4, LONG)
-
-
-def _apart(begins: torch.Tensor, filled: torch.Tensor, long: int) -> torch.Tensor:
-    """Return where segments begin if a last tile of ``long`` atoms is one by itself. filled: where tiles begin."""
-    if not filled.numel():
-        return begins
-    after = torch.searchsorted(filled, begins[1:])  # tiles before the end of each segment
-    last = filled[(after - 1).clamp(min=0)]
-    apart = (last > begins[:-1]) & (begins[1:] - last >= long)
-    return torch.cat((begins, last[apart])).sort().values

@@ -11,26 +11,16 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular import selection
 from pyshmem.irregular.cuts import Cut
-from pyshmem.irregular.granularity import SEGMENTS, WIDE, alone, blocking, finishing, fitting, multiprocessors
+from pyshmem.irregular.granularity import SEGMENTS, WIDE, blocking, finishing, fitting, multiprocessors
 from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
 from pyshmem.irregular.parts import Parted
-from pyshmem.irregular.schedules import (
-    Name,
-    Schedule,
-    by_length,
-    nonzero_split,
-    program_mapped,
-    row_blocks,
-    row_by_row,
-    row_split,
-)
+from pyshmem.irregular.schedules import Name, Schedule, by_length, nonzero_split, program_mapped, row_by_row
 from pyshmem.irregular.segmented_sums import (
     Atoms,
     Partial,
     Rows,
     finish_empty_tiles,
     in_sequence,
-    only_tile,
     side_by_side,
     side_by_side_in_segment,
     within_tile,
@@ -48,8 +38,6 @@ from pyshmem.runtime.heap import views
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
-    "row_split": row_split.SCHEDULE,
-    "row_blocks": row_blocks.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
     "by_length": by_length.SCHEDULE,
     "row_by_row": row_by_row.SCHEDULE,
@@ -96,14 +84,12 @@ class Splits(NamedTuple):
 class Method(NamedTuple):
     """What a kernel knows of a schedule. FLAT, SPLITS: as in Schedule.
 
-    ALONE: how many atoms to sum at a time of a segment that is one tile; 0 if the schedule has no such segments.
     EARLY: the kernel begins before its predecessor ends, and lets its successor do so.
     BLOCK, ROWS: atoms at a time, and 1; or atoms of each tile at a time, and tiles.
     """
 
     FLAT: bool
     SPLITS: bool
-    ALONE: int
     EARLY: bool
     BLOCK: int
     ROWS: int
@@ -161,11 +147,6 @@ def execute(rows, segments, partial, count, vacant, stored, operands, work: tl.c
         atoms = Atoms(begin, end, stored, first, after)
         if method.SPLITS:
             split_tiles(operands, rows, segment, atoms, partial, work, method)
-        elif method.ALONE > 0:
-            if after == first + 1:
-                only_tile(operands, rows, atoms, work, method.ALONE)
-            else:
-                whole_tiles(operands, rows, atoms, partial, work, method)
         else:
             whole_tiles(operands, rows, atoms, partial, work, method)
         if vacant > 0:  # divisions cost as much as many atoms
@@ -265,9 +246,8 @@ def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches
     cut = matrix.kept.get((schedule, size))
     if cut is None:
         cut = matrix.kept[schedule, size] = Cut(matrix, schedule, size)
-    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, itemsize, cut.longest)
-    one = alone(schedule, width, itemsize)
-    method = Method(schedule.flat, schedule.splits, one, may_be_early(), block, rows)
+    block, rows = blocking(matrix.rows, matrix.atoms, schedule, size, width, itemsize)
+    method = Method(schedule.flat, schedule.splits, may_be_early(), block, rows)
     ending = _finishing(cut, width * itemsize)
     return Launches(cut, width, cut.segments, method, method.EARLY, schedule.warps, ending, {})
 

@@ -22,12 +22,10 @@ _SMALLEST = (16, 256)  # tiles, and atoms
 _OF_WARPS = (16, 32)
 
 
-def blocking(
-    tiles: int, atoms: int, schedule: Schedule, size: int, width: int, itemsize: int, longest: int
-) -> tuple[int, int]:
+def blocking(tiles: int, atoms: int, schedule: Schedule, size: int, width: int, itemsize: int) -> tuple[int, int]:
     """Return (BLOCK, ROWS): the atoms in sequence at a time, and 1; or the atoms of each tile at a time, and the tiles.
 
-    width, itemsize: of the sums of a tile.  longest: the most atoms of a segment of whole tiles.
+    width, itemsize: of the sums of a tile.
     """
     mean = -(-atoms // tiles) or 1
     if width >= _MANY:
@@ -36,19 +34,11 @@ def blocking(
         return beside, most // beside
     most = max(_BYTES * schedule.warps // (width * itemsize), 1)
     if schedule.flat:
-        block = triton.next_power_of_2(longest if schedule.whole else size if schedule.of_atoms else size * mean)
+        block = triton.next_power_of_2(size if schedule.of_atoms else size * mean)
         return min(max(block, _LEAST), _MOST[schedule.of_atoms], max(2 * most, 16)), 1
     beside = min(triton.next_power_of_2(mean), 64)
     rows = max(most // beside, 4)
     return beside, rows if 4 * size > rows else rows // 4  # few sizes: each is compiled
-
-
-def alone(schedule: Schedule, width: int, itemsize: int) -> int:
-    """Return how many atoms to sum at a time of a segment that is one tile; 0 unless the schedule has such segments."""
-    if not schedule.whole:
-        return 0
-    nbytes = _WIDE_BYTES if width >= _MANY else _BYTES
-    return max(nbytes * schedule.warps // (width * itemsize), 16)
 
 
 def finishing(spread: int, nbytes: int) -> tuple[int, int]:
@@ -62,7 +52,6 @@ def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int 
 
     width: the sums of a tile. With many sums each tile keeps more threads busy, and a segment has fewer tiles.
     longest: the most atoms of a tile. If none need be split by length, a second kernel would cost more than uneven programs.
-    Segments of whole tiles are halved once more if at most ``wanted`` result, since all of these run at once.
     """
     size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
     if schedule.order == "length" and width == 1 and longest <= size:
@@ -73,8 +62,7 @@ def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int 
         wanted, least = wanted * _OF_WARPS[0], _OF_WARPS[1]
     while size > least and schedule.segments(tiles, atoms, size) < wanted:
         size //= 2
-    halved = schedule.whole and size > 1 and schedule.segments(tiles, atoms, size // 2) <= wanted
-    return size // 2 if halved else size
+    return size
 
 
 def multiprocessors(device: torch.device) -> int:

@@ -139,15 +139,6 @@ def within_tile(operands, rows, atoms, work: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def only_tile(operands, rows, atoms, work: tl.constexpr, BLOCK: tl.constexpr):
-    """Sum the atoms of a segment that is one whole tile, without a scan, and finish it."""
-    WIDTH: tl.constexpr = work.WIDTH
-    whole, _ = within_tile(operands, rows, atoms, work, BLOCK)
-    tile = tl.full((1, 1), tl.load(rows.filled + atoms.first), rows.filled.dtype.element_ty)
-    work.TILE(operands, tile, tl.arange(0, WIDTH)[:, None], whole, tile >= 0)
-
-
-@triton.jit
 def finish_empty_tiles(operands, empty, first, last, work: tl.constexpr, BLOCK: tl.constexpr):
     """Finish the tiles from ``first`` to before ``last`` of ``empty``, whose sums are zeros."""
     WIDTH: tl.constexpr = work.WIDTH

@@ -6,7 +6,7 @@ import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
 from pyshmem.irregular.execution import ORDERED, SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
-from pyshmem.irregular.granularity import alone, blocking, finishing
+from pyshmem.irregular.granularity import blocking, finishing
 from pyshmem.irregular.parts import Items
 from pyshmem.irregular.segmented_sums import Partial, Rows
 from pyshmem.irregular.sorted_groups import Groups, sides
@@ -34,9 +34,9 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     kind = tl.float64 if dtype == torch.float64 else kind
     itemsize = 8 if kind == tl.float64 else 4
     kernel = ORDERED[chosen.order].kernel if chosen.order and kernel is execute else kernel
-    block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize, chosen.size)
+    block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize)
     early = target == "nvidia"
-    method = Method(chosen.flat, chosen.splits, alone(chosen, width, itemsize), early, block, rows)
+    method = Method(chosen.flat, chosen.splits, early, block, rows)
     rows, lanes = finishing(2, width * itemsize)
     types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
     indices, sums, elements = array(index), array(types[kind]), array(dtype)
@@ -69,7 +69,7 @@ def test_sums_are_made_without_atomics_and_without_spills(schedule, target):
 
 
 @pytest.mark.parametrize("work", list(WORKS)[1:], ids=lambda work: work.__name__.rpartition(".")[2])
-@pytest.mark.parametrize("schedule", ["nonzero_split", "row_split"])
+@pytest.mark.parametrize("schedule", ["nonzero_split", "program_mapped"])
 def test_every_work_compiles_without_spills(schedule, work, target):
     found = compiled(execute, target, schedule, work)
     assert spilled(found, target) == 0
@@ -80,9 +80,7 @@ def test_64_bits_of_values_and_indices_compile_without_spills(target):
     assert spilled(compiled(execute, target, "nonzero_split", dtype=torch.float64, index=torch.int64), target) == 0
 
 
-@pytest.mark.parametrize(
-    ("schedule", "mean"), [("row_split", 512), ("row_blocks", 512), ("nonzero_split", 4), ("by_length", 4)]
-)
+@pytest.mark.parametrize(("schedule", "mean"), [("program_mapped", 512), ("nonzero_split", 4), ("by_length", 4)])
 def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(schedule, mean, target):
     found = compiled(execute, target, schedule, spmm, torch.float16, atoms=mean * TILES)
     assert spilled(found, target) == 0

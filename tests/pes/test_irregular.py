@@ -173,24 +173,6 @@ def test_rows_one_by_one_of_every_dtype_give_the_same_bits_in_blocks_of_columns(
         assert torch.equal(c.cpu(), wanted * factor)
 
 
-def test_a_long_row_at_the_end_of_a_segment_is_summed_by_itself(few_pes, monkeypatch):
-    """Behind shorter rows of the segment, before an empty one, and alone."""
-    monkeypatch.setattr(irregular.cuts, "LONG", 20)
-    for lengths in ([1, 2, 50, 0, 3, 1], [1, 21, 0, 19, 40], [45]):
-        matrix, x = sparse(lengths), numbers(17)
-        y = irregular.spmv(irregular.csr(matrix), x, "row_blocks", 3)
-        assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
-
-
-@pytest.mark.parametrize(("long", "begins"), [(50, [0, 3, 53, 56, 57]), (51, [0, 53, 56, 57])])
-def test_a_long_row_at_the_end_of_a_segment_is_a_segment_by_itself(long, begins, few_pes, monkeypatch):
-    """Rows of 1, 2 and 50 elements begin among the first four."""
-    monkeypatch.setattr(irregular.cuts, "LONG", long)
-    found = irregular.cuts.Cut(irregular.csr(sparse([1, 2, 50, 0, 3, 1])), irregular.SCHEDULES["row_blocks"], 4)
-    assert sorted(set(found.begins.tolist())) == begins
-    assert found.segments == found.begins.numel() - 1 == found.numbers.numel() - 1
-
-
 def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
     """Operands of equal types, and sums of equal width and type: what is kept for one work is not used for the other."""
     matrix = irregular.csr(sparse([3, 0, 9, 1]))
@@ -224,7 +206,6 @@ def test_spmm_of_many_columns_adds_the_products_of_rows_that_are_split_long_or_e
 
     What a product has not stored is no number, and is not added.
     """
-    monkeypatch.setattr(irregular.cuts, "LONG", 20)
     monkeypatch.setattr(irregular.cuts.torch, "empty", lambda n, **options: torch.full((n,), torch.nan, **options))
     matrix, b = sparse(lengths), numbers(17, 9)
     c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
@@ -232,9 +213,8 @@ def test_spmm_of_many_columns_adds_the_products_of_rows_that_are_split_long_or_e
 
 
 @every
-def test_every_tile_of_many_sums_is_finished_once(schedule, few_pes, monkeypatch):
-    """Whole, split, long at the end of a segment, or empty, with indices of 64 bits."""
-    monkeypatch.setattr(irregular.cuts, "LONG", 20)
+def test_every_tile_of_many_sums_is_finished_once(schedule, few_pes):
+    """Whole, split or empty, with indices of 64 bits."""
     matrix = irregular.csr(sparse([1, 21, 0, 19, 40, 3], index=torch.int64))
     y = torch.zeros(6, 8, device=here())
     operands = irregular.works.spmv.Operands(matrix.columns, matrix.values, numbers(17), y)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-Name = Literal[
-    "auto", "program_mapped", "row_split", "row_blocks", "nonzero_split", "by_length", "row_by_row",
-]  # fmt: skip
+Name = Literal["auto", "program_mapped", "nonzero_split", "by_length", "row_by_row"]
 
 
 class Schedule(NamedTuple):
@@ -33,8 +31,3 @@ class Schedule(NamedTuple):
     warps: int = 4
     of_atoms: bool = False
     order: Literal["", "length", "place"] = ""
-
-    @property
-    def whole(self) -> bool:
-        """Whether a segment is as many whole tiles as have about ``size`` atoms."""
-        return self.of_atoms and not self.splits
