@@ -1,7 +1,7 @@
 """The least times of SpMV, as kernels that know no rows: what a product cannot be faster than on this GPU.
 
 EACH_ONCE moves every byte of the matrix, of x and of y once. BY_COLUMNS also loads x as the columns say: where these are
-scattered, each element takes a sector of the cache. Both are launched as pyshmem's kernels are.
+scattered, each element takes a sector of the cache; its loads are spmv's own. Both are launched as pyshmem's kernels are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import triton.language as tl
 
 from pyshmem import irregular
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.irregular.works.spmv import Operands
+from pyshmem.irregular.works.spmv import Operands, product
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.runtime.gpu.launch import current_stream
 
@@ -34,14 +34,14 @@ def move(
         gpu.follow()
     places = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     atoms = places < stored
-    column = tl.load(operands.columns + places, mask=atoms, other=0)
-    entry = tl.load(operands.entries + places, mask=atoms, other=0)
     if GATHERS:
-        x = tl.load(operands.x + column, mask=atoms, other=0)
+        value = tl.where(atoms, product(operands, places, 0, atoms, atoms), 0)
     else:
-        x = tl.load(operands.x + places, mask=places < width, other=0) + column
+        column = tl.load(operands.columns + places, mask=atoms, other=0)
+        entry = tl.load(operands.entries + places, mask=atoms, other=0)
+        value = entry * (tl.load(operands.x + places, mask=places < width, other=0) + column)
     offset = tl.load(offsets + places, mask=places < rows, other=0)
-    tl.store(operands.y + places, offset + tl.sum(entry * x), mask=places < rows)
+    tl.store(operands.y + places, offset + tl.sum(value), mask=places < rows)
 
 
 def floors(matrix: irregular.CSR, x: torch.Tensor) -> dict[str, Callable[[], Any]]:

@@ -51,7 +51,7 @@ class Work(NamedTuple):
     """What is done with a matrix: each atom gives a value, and each tile gets the sum of its atoms' values once.
 
     atom: a jit function (operands, atoms, lanes, mask) that returns the values of ``atoms``, an array of indices whose
-        axis for lanes has length 1, or, of 32 sums or more, perhaps one index. lanes numbers a tile's sums along that axis.
+        axis for lanes has length 1, or, of 128 sums or more, perhaps one index. lanes numbers a tile's sums along that axis.
         Atoms exist where mask is set; values of those that are other tiles' are ignored. Or a function (operands, atoms,
         lanes, mask, near): mask has no other tiles' atoms, near has some, and is alike for those that are loaded at once.
     tile: a jit function (operands, tiles, lanes, sums, mask) that takes the sums of ``tiles`` where mask is set.

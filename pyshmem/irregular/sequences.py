@@ -16,7 +16,9 @@ from pyshmem.irregular.values import values_of
 PART = 4  # how many times as many atoms as a program a part of a split tile has at most
 FIXED = 4  # atoms that take as long as what an item costs by itself: its places, and its sums
 _LOADS = tl.constexpr(4)  # of a thread in flight; with more registers fewer programs fit
-_THREADS = tl.constexpr(32)
+_BESIDE = tl.constexpr(
+    128
+)  # sums of a warp, of as many atoms as have them: a thread then loads 16 bytes of float32 at once
 
 
 @triton.jit
@@ -30,7 +32,7 @@ def execute_sequence(items, firsts, parts, operands, work: tl.constexpr, EARLY: 
     if EARLY:  # where items lie never changes; the preceding kernel may write everything else
         gpu.follow()
     WIDTH: tl.constexpr = work.WIDTH
-    BESIDE: tl.constexpr = _THREADS // WIDTH if WIDTH < _THREADS else 1  # atoms
+    BESIDE: tl.constexpr = _BESIDE // WIDTH if WIDTH < _BESIDE else 1  # atoms
     lanes = tl.arange(0, WIDTH)[None, :]
     beside = tl.arange(0, BESIDE)[:, None]
     for item in range(first, last):

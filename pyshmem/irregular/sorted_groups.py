@@ -18,17 +18,20 @@ from pyshmem.runtime import interpreter
 # atoms of a group, and how many of a tile a thread takes before its lanes are added
 _SLOTS, _THREADS, _UNROLLED = (16, 4, 2) if interpreter.active() else (1024, 128, 4)
 _WIDE_SLOTS = 2048  # sums of a group, of tiles with many
-_VECTOR = 4  # atoms that a thread loads at once, of works with one sum
+# atoms that a thread loads at once, of works with one sum; the fewer of tiles of one length that would else need twice the
+# slots, if they are of so many atoms at most
+_VECTORS, _NARROW = (4, 2), 32
 _WINDOW = 64 if interpreter.active() else 1 << 20  # atoms
 _KINDS = 32  # more than there are
 
 
-class Sides(NamedTuple):
-    """How the atoms of tiles of one kind lie beside each other: ``deep`` of each of ``lanes`` of each of ``tiles``.
+class Kind(NamedTuple):
+    """Tiles of up to ``length`` atoms, counted from where their vectors begin, and how their atoms lie beside each other.
 
-    A lane has ``vector`` neighbouring atoms each time, from a multiple of it on.
+    A lane, of ``lanes`` of each of ``tiles``, has ``vector`` neighbouring atoms ``deep`` times, from a multiple of it on.
     """
 
+    length: int
     deep: int
     tiles: int
     lanes: int
@@ -49,8 +52,8 @@ def execute_group(
 ):  # fmt: skip
     """Sum the tiles of a group, and finish them or store the sums of parts.
 
-    SIDES: of each of KINDS, (deep, tiles, lanes, vector). From ANY on a group is one tile, of any number of atoms.
-    EARLY: as in Method.
+    SIDES: of each of KINDS, what follows the length. Tiles of the first are empty; from ANY on a group is one tile, of any
+    number of atoms.  EARLY: as in Method.
     """
     group = tl.program_id(0)
     kind, first, last = (
@@ -58,12 +61,24 @@ def execute_group(
     )  # fmt: skip
     if EARLY:  # where groups lie never changes; the preceding kernel may write everything else
         gpu.follow()
-    for number in tl.static_range(KINDS):
+    if kind == 0:
+        finish_empty_items(items, first, last, operands, work, SIDES[0][1])
+    for number in tl.static_range(1, KINDS):
         if kind == number:
             sum_items(
                 items, first, last, parts, operands, work,
                 SIDES[number][0], SIDES[number][1], SIDES[number][2], SIDES[number][3], number >= ANY,
             )  # fmt: skip
+
+
+@triton.jit
+def finish_empty_items(items, first, last, operands, work: tl.constexpr, TILES: tl.constexpr):
+    """Finish the items from ``first`` to before ``last``, which have no atoms."""
+    WIDTH: tl.constexpr = work.WIDTH
+    item = first + tl.arange(0, TILES)[:, None]
+    live = item < last
+    tile = tl.load(items.tiles + item, mask=live, other=0)
+    work.TILE(operands, tile, tl.arange(0, WIDTH)[None, :], tl.zeros((TILES, WIDTH), dtype=work.SUM), live)
 
 
 @triton.jit
@@ -115,34 +130,27 @@ def values_between(operands, start, inner, begin, end, limit, lanes, work: tl.co
     return values_of(operands, atoms, lanes[None, None, :, :], inside, near, work)
 
 
-def lengths(width: int) -> tuple[int, ...]:
-    """Return the most atoms of tiles of each kind, counted from where loads begin, of works with ``width`` sums.
+def kinds(width: int) -> list[Kind]:
+    """Return the kinds of tiles of works with ``width`` sums: empty ones, those of up to so many atoms, and longer ones.
 
-    Longer tiles, and parts, are of the last kind too.
+    The last two have any number of atoms: parts too, and tiles whose last vector would end behind the matrix.
     """
+    vectors = _VECTORS if width == 1 else (1,)
     slots = _SLOTS if width < WIDE else max(_WIDE_SLOTS // width, 1)
-    every = [1 << kind for kind in range(slots.bit_length())]
-    return tuple(length for length in every if length == 1 or length >= _vector(width))  # 1: of empty tiles at least
-
-
-def sides(width: int) -> tuple[Sides, ...]:
-    """Return how tiles of each kind lie beside each other, of works with ``width`` sums of a tile.
-
-    One kind more is for tiles whose last vector would end behind the matrix.
-    """
-    found, slots = [], lengths(width)[-1]
     most = max(slots // _THREADS, 1)  # atoms of a thread
-    for length in lengths(width):
-        vector = min(_vector(width), length)
+    found = [Kind(0, 1, slots, 1, 1)]
+    length = min(vectors[0], slots)
+    while length < slots:
         each = min(length, max(_UNROLLED, length // 32), most) if width < WIDE else 1
+        for vector in vectors if length <= _NARROW else vectors[:1]:
+            deep = max(each // vector, 1)
+            found.append(Kind(length, deep, slots // length, length // deep // vector, vector))
+        length *= 2
+    for vector in (vectors[0], 1):
+        each = most if width < WIDE or vector < vectors[0] else 1
         deep = max(each // vector, 1)
-        found.append(Sides(deep, slots // length, length // deep // vector, vector))
-    each = min(most, slots)
-    return (*found, Sides(each, 1, slots // each, 1))
-
-
-def _vector(width: int) -> int:
-    return _VECTOR if width == 1 else 1
+        found.append(Kind(slots, deep, 1, slots // deep // vector, vector))
+    return found
 
 
 class Sorted(Parted):
@@ -153,25 +161,32 @@ class Sorted(Parted):
     def __init__(self, matrix: CSR, size: int, width: int):
         """Sort. Waits for torch's current stream."""
         super().__init__(matrix, size)
-        offsets, shapes, begins = matrix.offsets, sides(width), self.items.begins
-        self.constants = {"SIDES": tuple(map(tuple, shapes)), "KINDS": len(shapes), "ANY": len(shapes) - 2}
-        kinds = self._kinds(lengths(width), _vector(width), matrix.atoms)
-        keys, order = torch.sort(begins // _WINDOW * _KINDS + (_KINDS - 1 - kinds), stable=True)  # the longest first
+        offsets, table, begins = matrix.offsets, kinds(width), self.items.begins
+        self.constants = {"SIDES": tuple(tuple(each[1:]) for each in table), "KINDS": len(table), "ANY": len(table) - 2}
+        of_items = self._kinds(table, matrix.atoms)
+        keys, order = torch.sort(begins // _WINDOW * _KINDS + (_KINDS - 1 - of_items), stable=True)  # the longest first
         self.items = Items(*(each[order].to(offsets.dtype) for each in self.items))
-        self.programs = _grouped(keys, torch.tensor([each.tiles for each in shapes], device=offsets.device))
+        self.programs = _grouped(keys, torch.tensor([each.tiles for each in table], device=offsets.device))
         self.segments = self.programs.kinds.numel()
         if offsets.is_cuda:  # later products may be on other streams
             torch.cuda.current_stream(offsets.device).synchronize()
 
-    def _kinds(self, lengths: tuple[int, ...], vector: int, atoms: int) -> torch.Tensor:
-        """Return the kind of each item."""
+    def _kinds(self, table: list[Kind], atoms: int) -> torch.Tensor:
+        """Return the kind of each item: the shortest that fits all tiles of its length, wherever these begin.
+
+        Tiles that begin and end at multiples of a vector have none that is not full.
+        """
         begins, ends, _ = self.items
-        slots = torch.where(ends > begins, (ends - begins // vector * vector).clamp(min=vector), 0)
-        most = len(lengths) - 1
-        kinds = torch.bucketize(slots, torch.tensor(lengths, device=slots.device)).clamp(max=most)
-        kinds = torch.where(self.of_split, most, kinds)
-        beyond = (kinds > 0) & ((ends + vector - 1) // vector * vector > atoms)  # the first kind has no vectors
-        return torch.where(beyond, most + 1, kinds)
+        lengths, most = ends - begins, len(table) - 2
+        found = torch.full_like(begins, most)
+        for number in range(most - 1, 0, -1):  # of equal lengths the widest vector comes first
+            length, vector = table[number].length, table[number].vector
+            aligned = (begins % vector == 0) & (lengths % vector == 0)
+            found = torch.where(torch.where(aligned, lengths, lengths + vector - 1) <= length, number, found)
+        found = torch.where(lengths == 0, 0, torch.where(self.of_split, most, found))
+        vectors = torch.tensor([each.vector for each in table], device=begins.device)[found]
+        beyond = (found > 0) & ((ends + vectors - 1) // vectors * vectors > atoms)
+        return torch.where(beyond, most + 1, found)
 
 
 def _grouped(keys: torch.Tensor, beside: torch.Tensor) -> Groups:

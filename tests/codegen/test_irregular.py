@@ -9,7 +9,7 @@ from pyshmem.irregular.execution import ORDERED, SCHEDULES, Method, Segments, Sp
 from pyshmem.irregular.granularity import blocking, finishing
 from pyshmem.irregular.parts import Items
 from pyshmem.irregular.segmented_sums import Partial, Rows
-from pyshmem.irregular.sorted_groups import Groups, sides
+from pyshmem.irregular.sorted_groups import Groups, kinds
 from pyshmem.irregular.values import Constants
 from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
@@ -51,7 +51,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
         "ROWS": rows, "LANES": lanes,
         "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
         "firsts": array(torch.int32),
-        "SIDES": tuple(map(tuple, sides(width))), "KINDS": len(sides(width)), "ANY": len(sides(width)) - 2,
+        "SIDES": tuple(tuple(each[1:]) for each in kinds(width)), "KINDS": len(kinds(width)), "ANY": len(kinds(width)) - 2,
     }  # fmt: skip
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
@@ -102,22 +102,37 @@ def test_rows_one_by_one_load_an_atom_once_in_each_warp_and_share_nothing(dtype,
         assert not places(lines, r"\b(shfl|bar)\.")
 
 
+@pytest.mark.parametrize("width", [32, 64])
+def test_rows_one_by_one_with_fewer_columns_load_rows_of_several_atoms_in_vectors(width, target):
+    """Of 128 / width atoms at once, each thread 16 bytes."""
+    found = compiled(execute, target, "row_by_row", spmm, width=width)
+    assert spilled(found, target) == 0
+    if target == "nvidia":
+        assert len(places(instructions(found.asm["ptx"]), r"ld\.global\.v4\.b32")) == 4
+
+
 @pytest.mark.parametrize(
     ("dtype", "index"), [(torch.float16, torch.int32), (torch.float32, torch.int32), (torch.float64, torch.int64)]
 )
-def test_rows_by_length_load_four_columns_at_once_and_four_values(dtype, index, target):
-    """In vectors of up to 16 bytes, in every kind but that of empty rows and that of the last row of a matrix."""
+def test_rows_by_length_load_columns_and_values_in_vectors(dtype, index, target):
+    """Of four or two, in every kind but that of empty rows and that of the last row of a matrix, by 16 bytes at most."""
     found = compiled(execute, target, "by_length", dtype=dtype, index=index)
     assert spilled(found, target) == 0
-    of_16, of_8 = (
-        (r"ld\.global\S*\.(v4\.b32|v2\.b64)", r"ld\.global\S*\.v2\.b32")
-        if target == "nvidia" else (r"buffer_load_dwordx4", r"buffer_load_dwordx2")
+    patterns = (
+        {16: r"ld\.global\S*\.(v4\.b32|v2\.b64)", 8: r"ld\.global\S*\.(v2\.b32|b64)"}
+        if target == "nvidia" else {16: r"buffer_load_dwordx4", 8: r"buffer_load_dwordx2"}
     )  # fmt: skip
-    threads = SCHEDULES["by_length"].warps * (32 if target == "nvidia" else 64)
-    vectors = sum(each.vector == 4 for each in sides(1)) * sides(1)[0].tiles // threads // 4  # of a thread
+    threads, wanted = SCHEDULES["by_length"].warps * (32 if target == "nvidia" else 64), dict.fromkeys(patterns, 0)
+    for kind in kinds(1):
+        for nbytes in (kind.vector * each.itemsize for each in (dtype, index) if kind.vector > 1):
+            if nbytes >= 8:
+                vectors = kind.deep * kind.tiles * kind.lanes // threads  # of a thread
+                wanted[min(nbytes, 16)] += vectors * max(nbytes // 16, 1)
     lines = instructions(text_of(found, target))
-    assert len(places(lines, of_16)) == vectors * sum(each.itemsize * 4 // 16 for each in (dtype, index))
-    assert dtype.itemsize > 2 or len(places(lines, of_8)) == vectors
+    assert len(places(lines, patterns[16])) == wanted[16]
+    assert (
+        dtype.itemsize > 4 or len(places(lines, patterns[8])) == wanted[8]
+    )  # others load one of 8 bytes for the last row
 
 
 @pytest.mark.parametrize("schedule", SPLITTING)

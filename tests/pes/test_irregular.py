@@ -116,10 +116,10 @@ def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_befor
 def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window_first(few_pes, monkeypatch):
     """Rows 0 to 4 are in the first window of 20 elements, and row 5, of two parts, in the second one."""
     monkeypatch.setattr(irregular.sorted_groups, "_WINDOW", 20)
-    matrix, sides = irregular.csr(sparse([2, 9, 2, 0, 8, 20])), irregular.sorted_groups.Sides
-    shapes = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8), (2, 1, 8))  # of 1, 2, 4, 8 and any number, twice
-    monkeypatch.setattr(irregular.sorted_groups, "sides", lambda width: tuple(sides(*each, 1) for each in shapes))
-    monkeypatch.setattr(irregular.sorted_groups, "lengths", lambda width: (1, 2, 4, 8, 16))
+    matrix, kind = irregular.csr(sparse([2, 9, 2, 0, 8, 20])), irregular.sorted_groups.Kind
+    sides = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8), (2, 1, 8))  # of 0, 2, 4, 8 and any number, twice
+    table = [kind(length, *each, 1) for length, each in zip((0, 2, 4, 8, 16, 16), sides, strict=True)]
+    monkeypatch.setattr(irregular.sorted_groups, "kinds", lambda width: table)
     found = irregular.sorted_groups.Sorted(matrix, 10, 2)
     assert found.items.tiles.tolist() == [1, 4, 0, 2, 3, -1, -2]
     assert found.items.begins.tolist() == [2, 13, 0, 11, 13, 21, 37]
@@ -132,13 +132,17 @@ def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window
 def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of_a_matrix_has_none(
     few_pes, monkeypatch
 ):
-    """Rows begin at 0, 3, 3, 7, 12, 13, 27, 30 and 31, and the last ends at 33, but its vectors would at 36."""
-    monkeypatch.setattr(irregular.sorted_groups, "lengths", lambda width: (1, 4, 8, 16))
-    matrix = irregular.csr(sparse([3, 0, 4, 5, 1, 14, 3, 1, 2]))
+    """Rows begin at 0, 3, 3, 7, 12, 13, 27, 30 and 31, and the last ends at 33, but its vectors would at 34 or 36."""
+    kind = irregular.sorted_groups.Kind
+    shapes = ((0, 1), (4, 4), (4, 2), (8, 4), (8, 2), (16, 4), (16, 1))  # lengths, and atoms of a vector
+    monkeypatch.setattr(
+        irregular.sorted_groups, "kinds", lambda width: [kind(each, 1, 1, 1, of) for each, of in shapes]
+    )
+    matrix = irregular.csr(sparse([3, 0, 4, 5, 1, 14, 7, 2, 2]))
     found = irregular.sorted_groups.Sorted(matrix, 100, 1)
     of_items = torch.repeat_interleave(found.programs.kinds, found.programs.firsts.diff())
-    kinds = dict(zip(found.items.tiles.tolist(), of_items.tolist(), strict=True))
-    assert kinds == {0: 1, 1: 0, 2: 2, 3: 2, 4: 1, 5: 3, 6: 2, 7: 1, 8: 4}
+    got = dict(zip(found.items.tiles.tolist(), of_items.tolist(), strict=True))
+    assert got == {0: 2, 1: 0, 2: 3, 3: 3, 4: 1, 5: 5, 6: 4, 7: 2, 8: 2}
 
 
 @pytest.mark.parametrize("size", [1, 6, 12, 50, 64])
@@ -358,20 +362,20 @@ def test_auto_is_the_default_and_chooses_once(few_pes, monkeypatch):
 @pytest.mark.parametrize(
     ("width", "longest", "atoms", "schedule"),
     [
-        (1, 8, 500_000, "program_mapped"), (1, 9, 500_000, "by_length"), (1, 8, 499_999, "by_length"),
-        (2, 8, 500_000, "by_length"), (63, 900, 9, "by_length"), (64, 8, 500_000, "row_by_row"),
+        (1, 4, 500_000, "program_mapped"), (1, 5, 500_000, "by_length"), (1, 4, 499_999, "by_length"),
+        (2, 4, 500_000, "by_length"), (31, 900, 500_000, "by_length"), (32, 5, 500_000, "row_by_row"),
+        (32, 3, 500_000, "by_length"), (63, 900, 1800, "by_length"), (64, 9, 90, "row_by_row"), (64, 7, 70, "by_length"),
+        (127, 7, 70, "by_length"), (128, 1, 9, "row_by_row"),
     ],
 )  # fmt: skip
-def test_auto_takes_a_schedule_by_the_longest_row_of_large_matrices_and_by_how_many_sums(
-    width, longest, atoms, schedule
-):
+def test_auto_takes_a_schedule_by_the_rows_of_large_matrices_and_by_how_many_sums(width, longest, atoms, schedule):
     offsets = torch.cat([torch.zeros(1), torch.arange(atoms % longest, atoms + 1, longest)]).int().to(here())
     matrix = irregular.CSR(offsets, torch.zeros(atoms, dtype=torch.int32), torch.zeros(atoms), (len(offsets) - 1, 9))
     assert matrix.longest == longest or atoms < longest
     assert irregular.selection.schedule_for(matrix, width) == schedule
 
 
-@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (64, Sequences)])
+@pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (128, Sequences)])
 def test_auto_multiplies_several_columns_by_length_and_many_row_by_row(columns, ordered, few_pes):
     matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17, columns)
     assert torch.equal(irregular.spmm(matrix, b).cpu().double(), dense(sparse([4, 0, 2])) @ b.cpu().double())

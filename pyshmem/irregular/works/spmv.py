@@ -31,7 +31,7 @@ def product(operands, atoms, lanes, mask, near):
     """An element of the matrix, which is read once, times its element of x, which the caches keep."""
     column = tl.load(operands.columns + atoms, mask=near, other=0, eviction_policy="evict_first")
     entry = tl.load(operands.entries + atoms, mask=near, eviction_policy="evict_first")
-    return wide(entry) * wide(tl.load(operands.x + column, mask=mask))
+    return wide(entry) * wide(tl.load(operands.x + column, mask=mask, eviction_policy="evict_last"))
 
 
 @triton.jit
