@@ -8,7 +8,10 @@ import pytest
 import torch
 from pyshmem import ops
 from pyshmem.ops import plans, workspace
+from pyshmem.ops.experts import operators as experts
+from pyshmem.ops.gemm import plan as products
 from pyshmem.ops.gemm.selection import ABLE
+from pyshmem.ops.norms import problem as norms
 from support import here, refuses
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
@@ -216,9 +219,50 @@ def test_a_length_between_those_of_its_power_of_two_is_asked_of_no_other_pe(oper
         call(rows)
     monkeypatch.setattr(plans, "require_alike", None)
     monkeypatch.setattr(workspace, "Room", None)
+    monkeypatch.setattr(products, "problem_of", None)  # nor are operands like those before checked again
     for rows in (9, 13, 12, 15, 13):
         call(rows)
     assert len(plans._plans) == 6
+
+
+def normalise(operator, rows, me, npes, kept=None):
+    """Return what a norm makes of ones, with residuals of zeros. kept: how many there are; None: as many as it wants."""
+    share = rows if operator == "all_reduce_rms_norm" else rows // npes + (me < rows % npes)
+    x, residual = torch.ones(rows, N, device=here()), torch.zeros(share if kept is None else kept, N, device=here())
+    return getattr(ops, operator)(x, residual, torch.ones(N, device=here()))
+
+
+@pytest.mark.parametrize(
+    "operator", ["all_reduce_rms_norm", "reduce_scatter_rms_norm", "reduce_scatter_rms_norm_all_gather"]
+)
+def test_rows_of_norms_like_those_before_are_not_checked_again_but_for_their_numbers(operator, monkeypatch, me, npes):
+    for rows in (10, 16):
+        normalise(operator, rows, me, npes)
+    monkeypatch.setattr(norms, "checked", None)
+    for rows in (9, 13, 12, 15, 13):
+        out, sums = normalise(operator, rows, me, npes)
+        assert (sums == npes).all() and torch.allclose(out, torch.ones_like(out)), rows
+    monkeypatch.undo()
+    for rows in (13, 14):  # of a plan that there is, and of none
+        with refuses(operator, "residual: got shape"):
+            normalise(operator, rows, me, npes, kept=20)
+
+
+def test_tokens_of_a_dispatch_like_those_before_are_not_checked_again_but_for_their_numbers(monkeypatch, me, npes):
+    x, weights = torch.ones(8, 4, device=here()), torch.ones(8, 1, device=here())
+    indices = torch.full((8, 1), me, device=here())
+
+    def dispatch(rows, most=8, listed=None):
+        return ops.moe_dispatch(x[:rows], indices[: listed or rows], weights[:rows], npes, tokens=most)
+
+    dispatch(8)
+    monkeypatch.setattr(experts, "_checked", None)
+    for rows in (5, 1, 7):
+        found = dispatch(rows)
+        assert found.counts.tolist() == [rows] and (found.rows[:rows] == 1).all()
+    monkeypatch.undo()
+    with refuses("moe_dispatch", "indices: got shape"):
+        dispatch(5, listed=6)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0
 _BY_SIZE = bool(torch.version.hip)
 _CONSTANT, _POINTER, INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
 _MOST_WORDS = 128  # MOST_WORDS of _launch.h
+_GRID = struct.Struct("<3Q")
 _KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
 
@@ -228,7 +229,7 @@ def _packed(words: Sequence[int]) -> bytes:
 
 def on_grid(prepared: bytes, grid: tuple[int, ...]) -> bytes:
     """Return the plan of Loaded.prepared with another grid, of three numbers."""
-    return prepared[:16] + _packed(grid) + prepared[40:]
+    return prepared[:16] + _GRID.pack(*grid) + prepared[40:]
 
 
 @cache
