@@ -19,6 +19,8 @@ from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.protocol import words_of
 from pyshmem.ops.workspace import Workspace
 
+MOST_VIEWS = 16  # results of a plan whose places on peers are kept
+
 
 class GatherRows(Steps):
     """Each PE multiplies its rows in place, and puts them to all PEs."""
@@ -48,26 +50,29 @@ class GatherColumns(Steps):
         self.columns = slice(problem.corner[1], problem.corner[1] + problem.n)
         self.most = torch.empty(problem.m, problem.n, dtype=problem.dtype, device=a.device)
         self.multiply = multiply(problem, a, b, 0, problem.corner[1])
+        self.views: dict[int, tuple[int, list[torch.Tensor]]] = {}  # of out on all peers, with its rows, by its address
         self.cut(problem, a, b)
 
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.own = self.most[: problem.m]
-        self.views: dict[int, list[torch.Tensor]] = {}  # of out on all PEs, by its address
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.multiply(a, b, self.own, *scales)
         out[:, self.columns].copy_(self.own)
         shmem.barrier_on_stream(self.team)
-        for there in self._views(out) if out.numel() else ():
-            there[:, self.columns].copy_(self.own)
+        rows = out.shape[0]
+        for there in self._views(out, rows) if out.numel() else ():
+            there[:rows, self.columns].copy_(self.own)
         shmem.barrier_on_stream(self.team)
 
-    def _views(self, out: torch.Tensor) -> list[torch.Tensor]:
-        """``out`` on all peers."""
-        found = self.views.get(out.data_ptr())
-        if found is None:
-            team = self.team
-            found = self.views[out.data_ptr()] = [shmem.team_ptr(out, pe, team) for pe in peers_of(team)]
+    def _views(self, out: torch.Tensor, rows: int) -> list[torch.Tensor]:
+        """``out`` on all peers, which may have more rows: those of an earlier call at the same address."""
+        most, found = self.views.get(out.data_ptr(), (-1, []))
+        if most < rows:
+            if len(self.views) >= MOST_VIEWS:
+                self.views.clear()
+            found = [shmem.team_ptr(out, pe, self.team) for pe in peers_of(self.team)]
+            self.views[out.data_ptr()] = rows, found
         return found
 
 
