@@ -5,6 +5,7 @@ and the report go to stderr. A watchdog in C ends a PE that waits without lettin
 """
 
 import faulthandler
+import gc
 import os
 import sys
 
@@ -12,6 +13,7 @@ import hypothesis
 import torch
 import pyshmem as shmem
 import pytest
+from pyshmem.host import pool as pools
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.heap import heaps
 from pyshmem.runtime.job import job
@@ -82,12 +84,16 @@ def pytest_sessionfinish(session, exitstatus):
 
 @pytest.fixture(autouse=True)
 def isolated(request):
-    """A watchdog around the test, and neither team nor symmetric memory left from it; all PEs begin the next together."""
+    """A watchdog around the test, and neither team, pool nor symmetric memory left from it; all PEs begin the next together."""
     marked = request.node.get_closest_marker("timeout")
     seconds = marked.args[0] if marked else SECONDS
     faulthandler.dump_traceback_later(seconds - EARLIER, exit=True, file=request.config.stash[errors])
     before, teams, generation = live(), set(pool.teams.values()), job.generation
     yield
+    if pools._pools:
+        gc.collect()
+        shmem.barrier_all()
+        pools._forget(False)
     shmem.barrier_all()
     several_nodes.require_alike(request.node)
     kept = before if job.generation == generation else []  # the test ended this init and began another

@@ -1,24 +1,13 @@
 """shmem.pool: what torch makes in it is symmetric, and its memory is used again when tensors die."""
 
-import gc
-
 import pytest
 import torch
 
 import pyshmem as shmem
-from pyshmem.host import pool as pools
 from pyshmem.runtime.heap import default
 from support import here, live, neighbours, refuses
 
 MIB = 1 << 20
-
-
-@pytest.fixture(autouse=True)
-def no_pool_is_left():
-    yield
-    gc.collect()
-    shmem.barrier_all()
-    pools._forget(False)
 
 
 def test_what_torch_makes_in_the_pool_is_symmetric(me):
