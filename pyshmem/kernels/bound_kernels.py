@@ -177,8 +177,12 @@ class Prepared:
         """Return the words of the first operands, which are numbers or tuples of them; none if there is no driver."""
         words: list[int] = []
         for number, kind in zip(numbers, self.kinds, strict=False):
-            whole = type(kind) is tuple and kind.count(INTEGER) == len(kind)  # the kernel takes each of its fields
-            words += number if whole else words_of((number,), (kind,))
+            if kind == INTEGER:
+                words.append(number)
+            elif type(kind) is tuple and kind.count(INTEGER) == len(kind):  # the kernel takes each of its fields
+                words += number
+            else:
+                words += words_of((number,), (kind,))
         return words
 
 
