@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -97,7 +96,6 @@ class Plan:
         self._scaled, self._written = problem.kind == KIND, "out 0" in self.space
         self._private = kin._private if kin else InTurnBySize()  # results that no peer writes
         self._results = InTurn(self._own, self.space.room if self._written else self._private)
-        self._new: list[Callable[[], torch.Tensor]] = []  # what makes new results, once there is a call that wants them
         row = problem.hidden * problem.dtype.itemsize
         own = problem.kept * row
         self._sizes = problem.tokens * row, own, problem.made * problem.hidden * problem.kind.itemsize, own  # of _NAMES
@@ -132,11 +130,10 @@ class Plan:
 
     def _fresh(self) -> tuple[torch.Tensor, ...]:
         """Return new arrays for the results."""
-        if not self._new:
-            kinds, where = self.problem.results.values(), self._none.device
-            self._new = [partial(torch.empty, *shape, dtype=kind, device=where) for shape, kind in kinds]
-        found = [make() for make in self._new]
-        return tuple(found) if self._scaled else (*found, self._none)
+        problem, where = self.problem, self._none.device
+        out = torch.empty(problem.made, problem.hidden, dtype=problem.kind, device=where)
+        sums = torch.empty(problem.kept, problem.hidden, dtype=problem.dtype, device=where)
+        return out, sums, torch.empty(problem.made, device=where) if self._scaled else self._none
 
     def _own(self, parity: int) -> tuple[torch.Tensor, ...]:
         """Return the arrays that calls of this parity reuse, symmetric ones where peers write them."""
