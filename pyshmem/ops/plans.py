@@ -299,8 +299,7 @@ def _kept(key: tuple[Any, ...], team: Team, maker: Callable[[], Any]) -> Any:
     require_no_capture(key[0])
     if len(_plans) >= MOST_SHARING:
         _plans.make_room(team)
-    _plans.pop(key, None)  # one that its user has closed
-    found = _plans[key] = _made(team, maker)
+    found = _plans[key] = _made(team, maker)  # in place of one that its user has closed, if there is one
     found.key, found.used = key, next(_uses)
     if key[1]:
         _kin[key[:-1]] = found

@@ -19,6 +19,11 @@ def encoded(number: int) -> int:
     return 2 * number + ODD
 
 
+def encoded_each(*numbers: int) -> list[int]:
+    """Return the fields for numbers from -2**28 to 2**28."""
+    return [2 * number + ODD for number in numbers]
+
+
 def decoded(field):
     """Return the number in a field."""
     return (field - 1073741825) >> 1

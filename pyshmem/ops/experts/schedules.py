@@ -8,7 +8,7 @@ import torch
 import triton
 
 import pyshmem as shmem
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import encoded_each
 from pyshmem.kernels.bound_kernels import Prepared, may_be_early
 from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.experts import kernels, words
@@ -65,7 +65,7 @@ def division(room: int, way: Way) -> tuple[int, Division]:
 
 def encoded_division(work: Division) -> Division:
     """Return a division as kernels get it."""
-    return Division(*map(encoded, work))
+    return Division(*encoded_each(*work))
 
 
 class Fused:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import encoded_each
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.orders.streamed import POLICIES, group_size, most_streamed, whole_tiles
 from pyshmem.ops.gemm.problem import Operand, Problem
@@ -27,6 +27,7 @@ class Product:
         self.row = configuration(self.machine.arch, problem.a.dtype, options.tile, options.use_fast_accum)
         self.adding, self.programs, self._policy = adding, self.machine.programs, POLICIES[order]
         self._deep = self.row.cuts(problem.largest[2])
+        self._ragged = problem.n % self.row.BN > 0 or not problem.n
         self._forms: dict[Any, Form] = {}  # of this and of products with other rows, by what differs between them
         self._cut(m)
 
@@ -68,7 +69,7 @@ class Product:
 
     def schedule(self, above: int, before: int) -> Schedule:
         """Return which tiles the kernel makes, encoded. above, before: as in tile.Schedule."""
-        return Schedule(*map(encoded, (above, before, self.whole, self.tiles, self.crowd, self.row.least)))
+        return Schedule(*encoded_each(above, before, self.whole, self.tiles, self.crowd, self.row.least))
 
     @property
     def groups(self) -> int:
@@ -88,7 +89,7 @@ class Product:
         """
         problem, row, n_pes = self.problem, self.row, self.problem.n_pes
         cut = self.m % n_pes or self.m // n_pes % row.BM if self.adding else self.m % row.BM
-        edges = bool(cut or problem.n % row.BN or not problem.n)
+        edges = cut > 0 or self._ragged
         by_tma = described(problem, self.machine, self.a, self.m if rows is None else rows)
         key = fan, before, edges, by_tma, self.whole < self.tiles, precision(problem, self.machine)
         found = self._forms.get(key)

@@ -12,7 +12,7 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import encoded, encoded_each
 from pyshmem.kernels.bound_kernels import Numbered, Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.gemm.memory import workspace_of
@@ -123,7 +123,7 @@ class Specialized(Steps):
             return Prepared(
                 multiply_or_send, programs,
                 (shmem.device_context(problem.team), memory, counts._replace(base=encoded(base))),
-                (shape_of(problem.m, problem.n, problem.k, *pitches), Corner(*map(encoded, (0, 0))), *operands),
+                (shape_of(problem.m, problem.n, problem.k, *pitches), Corner(*encoded_each(0, 0)), *operands),
                 parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
                 **product.row.compiled,
             )  # fmt: skip
@@ -136,7 +136,7 @@ class Specialized(Steps):
         above, before = problem.corner
         form = self.product.of(problem, problem.m).form(problem.n_pes - 1, before)
         shape = shape_of(problem.m, problem.n, problem.k, *self.pitches)
-        corner = Corner(encoded(above), encoded(before // form.VECTOR))
+        corner = Corner(*encoded_each(above, before // form.VECTOR))
         return [Numbered(self.prepare(form, *grid), shape, corner) for grid in grids]
 
 

@@ -118,7 +118,8 @@ def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, 
 
 def _unmeasured(shape: Shape, dtype: torch.dtype, reason: str) -> tuple[str, str]:
     """Return (policy, why) where no times are known: stream the last wave if few of its programs would have a tile."""
-    row, programs = configuration(machine().arch, dtype, None), machine().programs
+    here = machine()
+    row, programs = configuration(here.arch, dtype, None), here.programs
     tiles = tiles_of(shape, row)
     even = tiles >= EVEN * programs * -(-tiles // programs)
     return (
