@@ -34,10 +34,12 @@ OURS = "; our kernel multiplies, for the library does not: "  # on this PE
 BY_LIBRARY = ("copy_engine", "bulk_synchronous")
 LEAST_FLOPS, LEAST_SIDE = 1e10, 256
 LEAST_TILES = 1.5  # of a program, for the fused kernels
+MOST_TILES = 2  # of a program, up to which gemm_reduce_scatter by them is faster than by copies: parts have too few
 # Triton 3.6 fails in a pass for AMD GPUs where tiles of all PEs are added up.
 UNCOMPILED = {("gemm_reduce_scatter", "fused"), ("gemm_all_reduce", "fused")}
 OLDEST_FOR_AMD = (3, 7)
 LEAST_K = 10000  # of products of 8-bit floats, for each peer: measured on two H100s, results of 2 bytes
+STORES = "communication takes as long as the product, and stores of all programs are faster than copies"
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
 # of AMD GPUs, of bfloat16: floating-point operations and bytes to one peer a second, and peers at this rate at once. None is
 # measured here: 0.6 of the data sheets' operations, and 0.78 of the links' rates, which other libraries reach (docs/amd.md)
@@ -166,17 +168,32 @@ def _best(problem: Problem) -> tuple[str, str]:
         return "bulk_synchronous", slow
     if columns:
         return "fused", "only kernels store columns without another pass"
-    if problem.operator == "gemm_all_gather" and problem.flops < _least(problem) and not slow:
-        return "fused", "communication takes as long as the product, and stores of all programs are faster than copies"
+    exposed = not slow and _exposed(problem)
+    if problem.operator == "gemm_all_gather" and exposed:
+        return "fused", STORES
+    if problem.operator == "gemm_reduce_scatter" and problem.scaling == NONE and not _slow(problem):
+        if _short(problem):
+            return "bulk_synchronous", "the product has so few tiles that parts of it would leave programs idle"
+        if exposed:
+            return "fused", STORES
+        if _tiles(problem) <= MOST_TILES:
+            return "fused", "parts of the product would have few tiles"
     return able[0], "the fastest of the table for large products on this architecture"
 
 
-def _least(problem: Problem) -> float:
-    """Return the operations of a product that takes 1.3 times as long as its communication."""
+def _exposed(problem: Problem) -> bool:
+    """Whether a product takes at most 1.3 times as long as its communication, which is that of its result."""
+    rows = -(-problem.M // problem.n_pes)
+    sent = problem.sent.itemsize * (problem.n_pes - 1) * rows * problem.N
+    return problem.typical[0] < _least(sent, problem.n_pes)
+
+
+def _least(sent: int, n_pes: int) -> float:
+    """Return the operations of a product that takes 1.3 times as long as a PE needs to send so many bytes to its peers."""
     if machine().arch not in RATES:
-        return FLOPS_PER_BYTE * problem.bytes_sent
+        return FLOPS_PER_BYTE * sent
     flops, link, links = RATES[machine().arch]
-    return 1.3 * flops * problem.bytes_sent / (link * min(problem.n_pes - 1, links))
+    return 1.3 * flops * sent / (link * min(n_pes - 1, links))
 
 
 def _slow(problem: Problem) -> str:
@@ -204,7 +221,12 @@ def _outweighed(problem: Problem) -> str:
 
 def _short(problem: Problem) -> str:
     """Return why a program has no next tile in whose K loop it could send; "" if most have one."""
+    few = _tiles(problem) < LEAST_TILES
+    return "few programs would have a second tile, in whose K loop they send the first" if few else ""
+
+
+def _tiles(problem: Problem) -> float:
+    """Return how many tiles of our kernels a program would have."""
     here, options = machine(), problem.options
     row = configuration(here.arch, problem.a.dtype, options.tile, options.use_fast_accum)
-    few = tiles_of(problem.largest, row) < LEAST_TILES * here.programs
-    return "few programs would have a second tile, in whose K loop they send the first" if few else ""
+    return tiles_of(problem.largest, row) / here.programs
