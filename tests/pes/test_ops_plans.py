@@ -308,6 +308,39 @@ def test_operands_of_a_new_length_are_checked_on_their_own_pe(me):
     shmem.barrier_all()
 
 
+@pytest.mark.parametrize("operator", ["gemm_all_reduce", "gemm_reduce_scatter"])
+def test_a_size_that_is_no_number_is_refused_though_operands_are_like_those_before(operator):
+    a, b = torch.ones(4, 8, device=here()), torch.ones(8, N, device=here())
+    for rows in (3, 4):  # those of a size that is no number are counted as 3 or 4, too
+        getattr(ops, operator)(a[:rows], b)
+    for size in (-5, "4", 4.0, True, [4]):
+        with refuses(operator, "size: got .*; wants an int, 0 or more"):
+            getattr(ops, operator)(a, b, size=size)
+
+
+def test_rows_that_overlap_are_refused_though_a_single_row_like_them_was_taken(me, npes):
+    """The distance of a single row to the next one may be anything."""
+    b, memory = torch.ones(8, N, device=here()), torch.ones(64, device=here())
+    last, rows = npes - 1, 2 * npes - 1  # of the last PE, which has one row, then two of them
+    ops.gemm_all_gather(memory.as_strided((1, 8), (1, 1)) if me == last else memory[:16].view(2, 8), b, size=rows)
+    if me == last and npes > 1:
+        with refuses("gemm_all_gather", "a: got strides"):
+            ops.gemm_all_gather(memory.as_strided((2, 8), (1, 1)), b, size=rows + 1)
+
+
+@pytest.mark.parametrize(
+    "operator", ["all_reduce_rms_norm", "reduce_scatter_rms_norm", "reduce_scatter_rms_norm_all_gather"]
+)
+def test_arrays_of_norms_that_are_no_matrices_are_refused_by_name(operator):
+    x, weight, number = torch.ones(4, N, device=here()), torch.ones(N, device=here()), torch.ones((), device=here())
+    for name, given in (
+        ("x", (None, x, weight)), ("x", (number, x, weight)), ("residual", (x, None, weight)),
+        ("residual", (x, number, weight)), ("residual", (x, weight, weight)),
+    ):  # fmt: skip
+        with refuses(operator, f"{name}: got "):
+            getattr(ops, operator)(*given)
+
+
 @pytest.mark.parametrize("schedule", ["bulk_synchronous", "fused"])
 def test_plans_of_other_lengths_keep_the_memory_of_one_that_is_closed(schedule, npes):
     a, b = torch.ones(16, 6, device=here()), torch.ones(6, 4, device=here())

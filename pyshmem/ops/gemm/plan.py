@@ -312,7 +312,8 @@ def find(
     group = member(operator, team)
     rows, given, others = _rows(operator, a, group, split, options)
     like = None
-    if out is None and type(described) is bytes and (not given or share_of(rows, group.me, group.size) == a.shape[0]):
+    fits = rows >= 0 and (not given or share_of(rows, group.me, group.size) == a.shape[0])
+    if fits and out is None and type(described) is bytes:
         # the rows of a are in the fourth word: one of None, and two of a, are before them
         like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others
         known = plans.another(like, rows, partial(_resized, rows, a, b))
@@ -337,7 +338,7 @@ def find(
     alike = _alike(a, b, split, rows, given, others, scales)
     found: Plan = plans.find(operator, group, rows, make, "a", wants, alike)
     layouts = layouts_of(a, b)
-    if like and layouts[0].along:
+    if like and layouts[0].along and layouts[0].pitch >= a.shape[1]:  # rows do not overlap, however many
         plans.remember(like, found, layouts)
     return found, layouts
 

@@ -175,8 +175,10 @@ def like_of(routine: str, team: Team, given: Given, private: Any, options: tuple
 
     private: what plans.described returns for the arrays.
     """
-    x = given.x
-    if type(private) is not bytes or given.out is not None or given.residual is None or x.dim() != 2:
+    x, residual = given.x, given.residual
+    if type(private) is not bytes or given.out is not None or x is None or residual is None:
+        return None
+    if x.dim() != 2 or residual.dim() != 2:
         return None
     # the rows of x are in the third word, those of the residual in the ninth: a matrix has six words
     private = private[:16], private[24:64], private[72:]
