@@ -375,6 +375,8 @@ MUTANTS = [
            "2 attention wherever_they_made_the_result"),
     Mutant("attention-gradients-of-peers-not-awaited", _OPS, "self.exchange.wait_back(pe, part.used)", "self.exchange.wait_back(pe, False)",
            "3 attention wherever_they_made_the_result"),
+    Mutant("attention-own-keys-are-stored-early", _OPS, "await_mark(ready) self.store(self.slots.arrays[self.problem.me], k, v)",
+           "self.store(self.slots.arrays[self.problem.me], k, v)\n        await_mark(ready)", "2 attention own_keys"),
     Mutant("attention-sums-of-a-part-alone", _OPS, "return out, merged", "return out, sums[0]", "2 attention wherever_they_made_the_result"),
     Mutant("training-mean-is-a-sum", _OPS, "total = total / DIVISOR if kind == tl.float64 else total * (1.0 / DIVISOR)", "total = total",
            "2 gradient_reducer gradients_are_the_average"),
@@ -453,6 +455,9 @@ MUTANTS = [
     Mutant("far-small-puts-go-one-by-one", _C, "now_ns() - l->put_at < SOON_NS", "0", "jobs held_puts one_message"),
     Mutant("far-held-puts-stay", _C, "send_all_held(), s->held_since = 0;", "s->held_since = 0;", "jobs held_puts no_call_follows"),
     Mutant("far-requests-pass-held-puts", _C, "*v = l->n_held ? all : all + 1;", "*v = all + 1;", "jobs held_puts does_not_pass_them"),
+    Mutant("capi-long-waits-are-silent", _CAPI, 'RARE("tell_of_wait", (int64_t)s->name);', ";", "jobs c_library says_once"),
+    Mutant("capi-collectives-are-waited-for-in-silence", _C, "made->team.spin.interrupted = (int (*)(spin_t *))watch;",
+           "made->team.spin.interrupted = NULL;", "jobs c_library says_once"),
     Mutant("capi-static-data-are-not-found", _CAPI, "each->away = block - each->start;", "each->away = 0;",
            "jobs c_library each_kind"),
     # ---- the first day on AMD GPUs ----
