@@ -170,6 +170,31 @@ def test_other_lengths_are_right_though_the_library_multiplies_on_one_pe_alone(o
         case.check(case.call(schedule="bulk_synchronous"), LIBRARY, rows)
 
 
+def lined(rows, scales=None):
+    """Return operands of ones, with scales of rows and columns of ones. scales: of rows; None: as many as there are."""
+    a, b = (torch.ones(*shape, device=here()).to(types()[0]) for shape in ((rows, 32), (32, 12)))
+    count = rows if scales is None else scales
+    of_rows, of_columns = (torch.ones(*shape, device=here()) for shape in ((count, 1), (1, 12)))
+    return (a, b), {"scale_a": of_rows, "scale_b": of_columns, "out_dtype": torch.float32}
+
+
+def test_the_scales_of_a_single_row_are_those_of_rows_though_peers_have_more(npes, me):
+    """Whether a plan is known does not depend on how many rows this PE has."""
+    for size in (2 * npes - 1, 2 * npes, 2 * npes - 1):  # the last PE has one, then two
+        operands, options = lined(share_of(size, me, npes))
+        assert (ops.gemm_all_gather(*operands, size=size, **options) == 32).all()
+
+
+def test_scales_of_another_number_of_rows_are_refused_though_calls_like_theirs_came_before():
+    for rows in (12, 16):
+        operands, options = lined(rows)
+        ops.gemm_all_reduce(*operands, **options)
+    for rows, scales in ((13, 12), (13, 16), (16, 12), (15, 14)):
+        operands, options = lined(rows, scales)
+        with refuses("gemm_all_reduce", "scale_a: got shape"):
+            ops.gemm_all_reduce(*operands, **options)
+
+
 def test_pes_whose_scales_differ_in_form_are_refused_on_all(me, npes):
     if npes < 2:
         pytest.skip("there is no other PE")

@@ -34,7 +34,7 @@ from pyshmem.ops.gemm.problem import (
     rows_of_all,
 )
 from pyshmem.ops.gemm.rereads import bytes_reread
-from pyshmem.ops.gemm.scaling import NONE, Scales, form_of, taken
+from pyshmem.ops.gemm.scaling import NONE, Scales, are_whole, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
 from pyshmem.ops.plans import shared
 from pyshmem.ops.shares import share_of
@@ -313,7 +313,7 @@ def find(
     rows, given, others = _rows(operator, a, group, split, options)
     like = None
     fits = rows >= 0 and (not given or share_of(rows, group.me, group.size) == a.shape[0])
-    if fits and out is None and type(described) is bytes:
+    if fits and out is None and type(described) is bytes and (not scales or are_whole(scales)):
         # the rows of a are in the fourth word: one of None, and two of a, are before them
         like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others
         known = plans.another(like, rows, partial(_resized, rows, a, b))
@@ -398,7 +398,7 @@ def _alike(
     """
     if rows < 0:
         return ()
-    forms = [each.numel() == 1 if isinstance(each, torch.Tensor) else each for each in scales]
+    forms = [are_whole(scales)] if scales else []  # of one alone it is private: a PE may have a single row
     return split, room_for(rows), given, a.shape[1], a.dtype, *shared(b), *forms, *others
 
 

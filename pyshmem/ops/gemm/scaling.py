@@ -40,7 +40,7 @@ def form_of(operator: str, a: torch.Tensor, b: torch.Tensor, scales: Scales) -> 
         if not isinstance(scale, torch.Tensor):
             wants = f"a float32 tensor of one element, or of shape {shape}"
             refuse(ArgumentError, operator, name, type(scale).__name__, wants)
-    whole = all(scale.numel() == 1 for _, scale in given)
+    whole = are_whole(scales)
     for (name, shape), scale in given:
         wants = f"a float32 tensor of one element, as that of the other operand, or of shape {shape}"
         if scale.dtype is not torch.float32:
@@ -54,6 +54,11 @@ def form_of(operator: str, a: torch.Tensor, b: torch.Tensor, scales: Scales) -> 
         if not scale.is_contiguous():
             refuse(ArgumentError, operator, name, f"strides {scale.stride()}", "a contiguous tensor")
     return WHOLE if whole else LINES
+
+
+def are_whole(scales: Scales) -> bool:
+    """Whether both scales are of whole operands, one element each."""
+    return all(isinstance(each, torch.Tensor) and each.numel() == 1 for each in scales)
 
 
 def of_rows(scales: Scales, first: int, last: int) -> Scales:
