@@ -170,6 +170,13 @@ def test_other_lengths_are_right_though_the_library_multiplies_on_one_pe_alone(o
         case.check(case.call(schedule="bulk_synchronous"), LIBRARY, rows)
 
 
+@pytest.mark.parametrize("schedule", selection.ABLE["all_gather_gemm"])
+def test_scales_of_other_lengths_lie_where_the_kernel_of_peers_finds_them(schedule):
+    for rows in (64, 40, 43):
+        case = Scaled("all_gather_gemm", sizes=(rows, 20, 44), form="lines")
+        case.check(case.call(schedule=schedule), LIBRARY, rows)
+
+
 def lined(rows, scales=None):
     """Return operands of ones, with scales of rows and columns of ones. scales: of rows; None: as many as there are."""
     a, b = (torch.ones(*shape, device=here()).to(types()[0]) for shape in ((rows, 32), (32, 12)))

@@ -11,7 +11,7 @@ from pyshmem.ops.copies import Flags, peers_of, put
 from pyshmem.ops.gemm.all_gather_gemm_kernel import Gathering
 from pyshmem.ops.gemm.exchanges import rows_of, scales_of_pes
 from pyshmem.ops.gemm.problem import Problem
-from pyshmem.ops.gemm.scaling import NONE
+from pyshmem.ops.gemm.scaling import NONE, gathered_scales
 from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.gemm.workgroup_specialized import Specialized
 from pyshmem.ops.shares import start_of
@@ -60,7 +60,8 @@ class CopyThenMultiply(Steps):
         self.multiply = self.gathering.resized(problem, a, b)
         self.gathered = self.space["gathered"]
         if problem.scaling != NONE:
-            self.scales = scales_of_pes(problem, self.space["scales"])[problem.me]
+            there = self.space.room.array("scales", *gathered_scales(problem)["scales"])  # as the kernel finds them
+            self.scales = scales_of_pes(problem, there)[problem.me]
         first, last = rows_of(problem, problem.me)
         cuts = itertools.pairwise(start_of(last - first, chunk, self.chunks) for chunk in range(self.chunks + 1))
         self.cuts = [(i, j, self.gathered[first + i : first + j]) for i, j in cuts]  # of the rows of this PE
