@@ -16,9 +16,8 @@ from pyshmem.irregular.values import values_of
 PART = 4  # how many times as many atoms as a program a part of a split tile has at most
 FIXED = 4  # atoms that take as long as what an item costs by itself: its places, and its sums
 _LOADS = tl.constexpr(4)  # of a thread in flight; with more registers fewer programs fit
-_BESIDE = tl.constexpr(
-    128
-)  # sums of a warp, of as many atoms as have them: a thread then loads 16 bytes of float32 at once
+# sums of a warp, of as many atoms as have them: a thread then loads 16 bytes of float32 at once
+_BESIDE = tl.constexpr(128)
 
 
 @triton.jit

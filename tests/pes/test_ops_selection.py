@@ -75,6 +75,19 @@ def test_auto_takes_copy_engines_only_where_copies_are_theirs(copies, schedule, 
     assert selection._best(problem)[0] == schedule
 
 
+@pytest.mark.parametrize("release, schedule", [((3, 6), "copy_engine"), ((3, 7), "fused")])
+def test_auto_takes_no_schedule_that_triton_cannot_compile_for_the_gpu(release, schedule, monkeypatch):
+    """Its communication takes as long as the product, so that our kernel would be faster."""
+    if shmem.n_pes() == 1:
+        pytest.skip("a team of one PE sends nothing")
+    for module in (selection, few_rows):
+        monkeypatch.setattr(module, "machine", lambda: Machine("gfx942", 8, 8, False, True))
+    monkeypatch.setattr(selection, "installed", lambda name: release)
+    a, b = torch.empty(4096, 512, dtype=BF16, device=here()), torch.empty(512, 4096, dtype=BF16, device=here())
+    problem = problem_of("gemm_reduce_scatter", a, b, None, "rows", {})
+    assert selection._best(problem)[0] == schedule
+
+
 def chosen(operator, split, a, b):
     scales = (torch.ones(1, device=here()), torch.ones(1, device=here())) if a.dtype.itemsize == 1 else ()
     problem = problem_of(operator, a, b, None, split, {}, scales)

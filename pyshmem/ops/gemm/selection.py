@@ -162,17 +162,18 @@ def _best(problem: Problem) -> tuple[str, str]:
     flops, side = problem.typical
     if flops < LEAST_FLOPS or side < LEAST_SIDE:
         return "bulk_synchronous", "the product is too small to hide communication behind it"
-    slow = slow or _short(problem) or _outweighed(problem)
+    short = _short(problem)
+    slower = slow or short or _outweighed(problem)
     columns = problem.operator == "gemm_all_gather" and problem.split == "columns"
-    if (columns or able[0] == "fused") and slow:
-        return "bulk_synchronous", slow
+    if (columns or able[0] == "fused") and slower:
+        return "bulk_synchronous", slower
     if columns:
         return "fused", "only kernels store columns without another pass"
-    exposed = not slow and _exposed(problem)
+    exposed = not slower and _exposed(problem)
     if problem.operator == "gemm_all_gather" and exposed:
         return "fused", STORES
-    if problem.operator == "gemm_reduce_scatter" and problem.scaling == NONE and not _slow(problem):
-        if _short(problem):
+    if problem.operator == "gemm_reduce_scatter" and "fused" in able and problem.scaling == NONE and not slow:
+        if short:
             return "bulk_synchronous", "the product has so few tiles that parts of it would leave programs idle"
         if exposed:
             return "fused", STORES
