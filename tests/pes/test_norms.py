@@ -179,6 +179,8 @@ def test_a_pe_without_rows_ends_no_call_before_all_pes_have_begun_it(name):
     case = Case(name, 1, 34)
     for turn in range(1, 4):
         case.call("push")
+        if GPU:
+            torch.cuda.synchronize()  # the call has ended, not only been enqueued
         flags = next(iter(plans_of_models._plans.values())).space["flags"]
         others = [pe for pe in range(shmem.n_pes()) if pe != shmem.my_pe()]
         assert all(shmem.signal_fetch(flags.view(2, -1)[0, pe : pe + 1]) >= turn for pe in others)
