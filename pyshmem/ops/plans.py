@@ -240,8 +240,13 @@ def call(
 
     private: what describes this PE's arrays.  options: all else that is given.
     """
-    like = routine, private, id(TEAM_WORLD if team is None else team), *options
+    like = routine, private, id(TEAM_WORLD if team is None else team), *typed(options)
     return (recall(like) or remember(like, first(*given)))[0]
+
+
+def typed(options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return options as keys of recall have them: 4.0 and True are equal to 4 and 1, but checks may refuse them."""
+    return *options, *map(type, options)
 
 
 def another(like: tuple[Any, ...], asked: Any, make: Callable[[Any, Any], Any]) -> Any:

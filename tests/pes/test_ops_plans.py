@@ -1,8 +1,11 @@
 """Which plans are kept: those of a team go by its own calls, and with it."""
 
 import gc
+import re
 import weakref
+from functools import partial
 
+import numpy as np
 import pyshmem as shmem
 import pytest
 import torch
@@ -11,6 +14,7 @@ from pyshmem.ops import plans, workspace
 from pyshmem.ops.experts import operators as experts
 from pyshmem.ops.gemm import plan as products
 from pyshmem.ops.gemm.selection import ABLE
+from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.norms import problem as norms
 from support import here, refuses
 
@@ -316,6 +320,41 @@ def test_a_size_that_is_no_number_is_refused_though_operands_are_like_those_befo
     for size in (-5, "4", 4.0, True, [4]):
         with refuses(operator, "size: got .*; wants an int, 0 or more"):
             getattr(ops, operator)(a, b, size=size)
+
+
+def given_to(operator, npes):
+    """Arguments that an operator takes."""
+    ones, eight = partial(torch.ones, device=here()), eight_bits()[1][0]
+    if operator == "flash_decode":
+        return ones(2, 4, 16), ones(2, 5, 2, 16), ones(2, 5, 2, 16)
+    if operator == "attention":
+        return (ones(1, 4, 2, 16),) * 3
+    if operator == "moe_dispatch":
+        return ones(1, 16), torch.zeros(1, 1, dtype=torch.int32, device=here()), ones(1, 1)
+    if "norm" in operator:
+        return ones(npes, N), ones(npes if operator == "all_reduce_rms_norm" else 1, N), ones(N)
+    return ones(1, 32).to(eight), ones(32, 16).to(eight)
+
+
+@pytest.mark.parametrize("operator, option, value, other", [
+    *(("all_gather_gemm", *each) for each in (("size", int, float), ("size", int, np.int64), ("columns", int, float))),
+    ("gemm_all_reduce", "tile", (16, 16, 32), (16, 16.0, 32)), ("gemm_reduce_scatter", "use_fast_accum", True, 1),
+    *((f"{name}_rms_norm", "eps", 1, True) for name in ("all_reduce", "reduce_scatter")),
+    ("attention", "causal", True, 1), ("attention", "scale", 1.0, True), ("attention", "size", int, float),
+    ("flash_decode", "scale", 1.0, True), ("moe_dispatch", "experts", int, float), ("moe_dispatch", "tokens", 1, True),
+    ("moe_dispatch", "capacity", int, float),
+])  # fmt: skip
+def test_a_value_of_another_type_is_refused_though_an_equal_one_came_before(operator, option, value, other, npes):
+    """A type in place of a value: it makes one of what all PEs have."""
+    whole = {("all_gather_gemm", "columns"): 16, ("attention", "size"): 4}.get((operator, option), 1) * npes
+    value, other = (each(whole) if isinstance(each, type) else each for each in (value, other))
+    given, options = given_to(operator, npes), {"experts": npes} if operator == "moe_dispatch" else {}
+    if "gemm" in operator:
+        options = {name: torch.ones(1, device=here()) for name in ("scale_a", "scale_b")}
+    for _ in range(2):
+        getattr(ops, operator)(*given, **options | {option: value})
+        with refuses(operator, f"{option}: got {re.escape(repr(other))}; wants"):
+            getattr(ops, operator)(*given, **options | {option: other})
 
 
 def test_rows_that_overlap_are_refused_though_a_single_row_like_them_was_taken(me, npes):

@@ -127,7 +127,7 @@ def _find(
     like, most = None, options[2]
     if type(most) is int and type(private) is bytes and len(rows) == 1 and all(each.dim() == 2 for each in given):
         # the numbers of tokens are in the third word of each array: a matrix has six
-        like = NAME, private[:16], private[24:64], private[72:112], private[120:], id(team), *options
+        like = NAME, private[:16], private[24:64], private[72:112], private[120:], id(team), *plans.typed(options)
         known = plans.recall(like)
         if known is not None and rows[0].shape[0] == given[1].shape[0] == given[2].shape[0] <= most:
             return known[0]

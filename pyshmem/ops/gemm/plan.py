@@ -257,7 +257,7 @@ def call(
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
     asked: tuple[Any, ...] | None = None
     if not autocast.enabled() and not gradients.transformed(a, b):
-        asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items())
+        asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items(), repr(options))
         known = plans.recall(asked)
         if known is not None and (plan is None or plan is known[0]):
             return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
@@ -315,7 +315,7 @@ def find(
     fits = rows >= 0 and (not given or share_of(rows, group.me, group.size) == a.shape[0])
     if fits and out is None and type(described) is bytes and (not scales or are_whole(scales)):
         # the rows of a are in the fourth word: one of None, and two of a, are before them
-        like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others
+        like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others, repr(others)
         known = plans.another(like, rows, partial(_resized, rows, a, b))
         if known is not None:
             return known  # type: ignore[no-any-return]

@@ -182,7 +182,7 @@ def like_of(routine: str, team: Team, given: Given, private: Any, options: tuple
         return None
     # the rows of x are in the third word, those of the residual in the ninth: a matrix has six words
     private = private[:16], private[24:64], private[72:]
-    return routine, private, id(team), room_for(x.shape[0]), x.nbytes > LEAST_READ, *options
+    return routine, private, id(team), room_for(x.shape[0]), x.nbytes > LEAST_READ, *plans.typed(options)
 
 
 def find(
