@@ -192,6 +192,17 @@ def test_the_scales_of_a_single_row_are_those_of_rows_though_peers_have_more(npe
         assert (ops.gemm_all_gather(*operands, size=size, **options) == 32).all()
 
 
+def test_the_scales_of_a_single_row_and_column_are_those_of_peers_with_more_columns(npes, me):
+    """Of two dimensions they are of rows and columns, of fewer of whole operands."""
+    for size in (2 * npes - 1, 2 * npes, 2 * npes - 1):  # the last PE has one column, then two
+        columns = share_of(size, me, npes)
+        a, b = (torch.ones(*shape, device=here()).to(types()[0]) for shape in ((1, 32), (32, columns)))
+        for shapes in (((1, 1), (1, columns)), ((1,), ())):
+            scale_a, scale_b = (torch.full(shape, 2.0, device=here()) for shape in shapes)
+            found = ops.gemm_all_gather(a, b, "columns", size=size, scale_a=scale_a, scale_b=scale_b)
+            assert found.shape == (1, size) and (found == 128).all()
+
+
 def test_scales_of_another_number_of_rows_are_refused_though_calls_like_theirs_came_before():
     for rows in (12, 16):
         operands, options = lined(rows)

@@ -313,7 +313,7 @@ def find(
     rows, given, others = _rows(operator, a, group, split, options)
     like = None
     fits = rows >= 0 and (not given or share_of(rows, group.me, group.size) == a.shape[0])
-    if fits and out is None and type(described) is bytes and (not scales or are_whole(scales)):
+    if fits and out is None and type(described) is bytes and (not scales or are_whole(a, b, scales)):
         # the rows of a are in the fourth word: one of None, and two of a, are before them
         like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others, repr(others)
         known = plans.another(like, rows, partial(_resized, rows, a, b))
@@ -398,7 +398,7 @@ def _alike(
     """
     if rows < 0:
         return ()
-    forms = [are_whole(scales)] if scales else []  # of one alone it is private: a PE may have a single row
+    forms = [are_whole(a, b, scales)] if scales else []  # of one alone it is private: a PE may have a single row
     return split, room_for(rows), given, a.shape[1], a.dtype, *shared(b), *forms, *others
 
 

@@ -40,7 +40,7 @@ def form_of(operator: str, a: torch.Tensor, b: torch.Tensor, scales: Scales) -> 
         if not isinstance(scale, torch.Tensor):
             wants = f"a float32 tensor of one element, or of shape {shape}"
             refuse(ArgumentError, operator, name, type(scale).__name__, wants)
-    whole = are_whole(scales)
+    whole = are_whole(a, b, scales)
     for (name, shape), scale in given:
         wants = f"a float32 tensor of one element, as that of the other operand, or of shape {shape}"
         if scale.dtype is not torch.float32:
@@ -56,9 +56,15 @@ def form_of(operator: str, a: torch.Tensor, b: torch.Tensor, scales: Scales) -> 
     return WHOLE if whole else LINES
 
 
-def are_whole(scales: Scales) -> bool:
-    """Whether both scales are of whole operands, one element each."""
-    return all(isinstance(each, torch.Tensor) and each.numel() == 1 for each in scales)
+def are_whole(a: torch.Tensor, b: Any, scales: Scales) -> bool:
+    """Whether both scales are of whole operands, one element each.
+
+    Where a has one row and b one column, those of shape (1, 1) are of rows and columns, as those of peers with more are.
+    """
+    if not all(isinstance(each, torch.Tensor) and each.numel() == 1 for each in scales):
+        return False
+    single = len(a) == 1 and isinstance(b, torch.Tensor) and b.shape[1:] == (1,)
+    return not (single and all(each.dim() == 2 for each in scales))
 
 
 def of_rows(scales: Scales, first: int, last: int) -> Scales:
