@@ -143,8 +143,9 @@ def _room(routine: str, team: Team, sizes: dict[str, int], kind: tuple[Any, ...]
     """Return a room that has these sizes. Only the first one is as small as asked for: lengths that change grow."""
     key = (*kind, routine, team.meeting.wires, team.size, job.generation)
     if key not in _rooms:
-        for old in [old for old in _rooms if old[-1] != job.generation]:
-            del _rooms[old]
+        for old, rooms in list(_rooms.items()):
+            if old[-1] != job.generation or not any(each.holders for each in rooms):
+                del _rooms[old]
     rooms = _rooms[key] = [each for each in _rooms.get(key, ()) if each.holders]
     for room in rooms:
         if room.has(sizes):

@@ -16,7 +16,7 @@ from pyshmem.ops.gemm import plan as products
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.norms import problem as norms
-from support import here, refuses
+from support import here, live, refuses
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -427,6 +427,26 @@ def test_results_that_are_reused_have_the_same_two_places_for_all_lengths(operat
 
     places = [call(rows).data_ptr() for rows in (16, 16, 15, 15, 16, 15)]
     assert places[:2] * 3 == places and places[0] != places[1]
+
+
+@pytest.mark.parametrize("operator", ["gemm_all_reduce", "all_gather_gemm", "all_reduce_rms_norm", "attention"])
+def test_clear_gives_the_heap_back_and_forgets_all_plans_after_many_lengths(operator, me, npes):
+    """Plans of a power of two share their memory, which the last of them frees."""
+    b, before = torch.ones(6, 4, device=here()), live()
+    for rows in range(1, 301, 7):
+        if operator == "all_reduce_rms_norm":
+            normalise(operator, rows, me, npes)
+        elif operator == "attention":
+            ops.attention(*(torch.ones(1, rows, 1, 8, device=here()),) * 3, schedule="copy_engine")
+        else:
+            getattr(ops, operator)(torch.ones(rows, 6, device=here()), b, schedule="fused")
+    made = [weakref.ref(plan) for plan in plans._plans.values()]
+    assert len(made) == 43 and live() != before
+    ops.clear()
+    gc.collect()
+    assert live() == before and not any(plan() for plan in made)
+    norm(2)  # what looks for memory drops rooms that no plan holds
+    assert sum(map(len, workspace._rooms.values())) == 1
 
 
 def test_a_full_heap_makes_room_by_the_plans_used_longest_ago(monkeypatch):
