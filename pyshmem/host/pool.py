@@ -7,6 +7,7 @@ for CPU memory: there each new tensor of an operator is copied into the pool, fo
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import Any, cast
 
@@ -29,6 +30,7 @@ __all__ = ["pool"]
 _UNIT = 2 << 20  # bytes; torch takes GPU memory in multiples of this
 _KINDS = {"cpu": 0, "cuda": 1}  # those of _pool.h
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
+_STALE = 2  # the kind of blocks that tensors hold after the end of their pool
 _OWNED = "a tensor of the pool", "nothing: its memory is free again once the tensor is gone"  # by free and realloc
 
 
@@ -68,7 +70,8 @@ class Pool:
     def __init__(self, heap: Heap) -> None:
         self.size, self._heap = 0, heap
         self._entered: list[ExitStack] = []
-        self._regions: list[int] = []  # heap offsets
+        self._process = os.getpid()
+        self._regions: list[torch.Tensor] = []
         self.added: torch.Tensor | None = None  # what the last call of pool has added, for the checker
         self._torchs: Any = None
         if heap.streams:
@@ -88,17 +91,21 @@ class Pool:
         """Add ``size`` bytes of the heap, and return them. Collective over TEAM_WORLD."""
         heap, size = self._heap, -(-size // _UNIT) * _UNIT
         memory = finish("pool", allocate("pool", (size,), torch.uint8, heap.device, 4096))
-        offset = memory.data_ptr() - heap.base
-        self._regions.append(offset)
-        heap.owned[offset] = _OWNED
+        self._regions.append(memory)
+        heap.owned[memory.data_ptr() - heap.base] = _OWNED
         _native.pool_add(memory.data_ptr(), size, _KINDS[heap.device])
         self.size += size
         return memory
 
     def end(self) -> None:
-        """Give the memory back to the heap. Every PE has passed a barrier after its last access."""
+        """Give the memory back to the heap. Every PE has passed a barrier after its last access.
+
+        Tensors in CPU memory keep their values, and need the mapping as long as they live.
+        """
         self._torchs = None
-        for offset in self._regions:
+        if not self._heap.streams and self.blocks():
+            _outlived.extend(self._regions)
+        for offset in (each.data_ptr() - self._heap.base for each in self._regions):
             self._heap.owned.pop(offset, None)
             self._heap.allocator.release(offset)
             self._heap.note_use()
@@ -129,6 +136,10 @@ class Pool:
         held = f"{len(blocks)} blocks of {sum(size for _, size in blocks)} bytes"
         cast(Watched, TEAM_WORLD.meeting).compare("pool", f"that holds {held}, {hash(tuple(blocks)):x}")
 
+    def is_here(self) -> bool:
+        """Return whether this process is the PE: the child of a fork, as a worker of a DataLoader, has the same memory."""
+        return os.getpid() == self._process
+
     def blocks(self) -> list[tuple[int, int]]:
         """Return (address, bytes) of each block that a tensor holds, in order of address."""
         if not self._torchs:
@@ -149,17 +160,25 @@ class _InPool(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._pool = pool
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if any(hasattr(kind, "__tensor_flatten__") for kind in types):
+            return (
+                NotImplemented  # tensors made of others, such as DTensor, unwrap themselves: their parts come here next
+            )
         result = func(*args, **(kwargs or {}))
+        if not self._pool.is_here():
+            return result
         fresh = func is torch.ops.aten.lift_fresh.default  # which returns what no operator has made
         given = () if fresh else tree_leaves((args, kwargs))
-        moved = {each.untyped_storage().data_ptr(): None for each in given if type(each) in _TENSORS}
+        moved = {each.untyped_storage().data_ptr(): None for each in given if _has_storage(each)}
         return tree_map(lambda each: self._moved(each, moved), result)
 
     def _moved(self, tensor: Any, moved: dict[int, Any]) -> Any:
         """moved: the new storage of each that has been seen, by address; None for one that stays."""
-        if type(tensor) not in _TENSORS or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        if type(tensor) not in _TENSORS or tensor.device.type != "cpu" or not _has_storage(tensor):
             return tensor
         storage = tensor.untyped_storage()
+        if not storage.resizable() or tensor.is_nested or tensor.is_quantized:
+            return tensor  # not of torch's allocator, but of NumPy, of a file, or of the pool
         place = storage.data_ptr()
         if place not in moved:
             moved[place] = self._copy(storage)
@@ -189,7 +208,15 @@ class _InPool(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return new
 
 
+def _has_storage(value: Any) -> bool:
+    """Whether this is a tensor with memory: of torch's class, or a subclass that adds methods alone."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
 _pools: dict[str, Pool] = {}
+_outlived: list[torch.Tensor] = []  # memory of pools that have ended, which tensors hold
 
 
 def pool_of(device: torch.device) -> Pool | None:
@@ -199,6 +226,8 @@ def pool_of(device: torch.device) -> Pool | None:
 
 def _forget(begun: bool) -> None:
     """The job begins, or it ends and takes the heap with it."""
+    if not _native.pool_blocks(_STALE):
+        _outlived.clear()
     if not begun:
         for each in _pools.values():
             each.end()

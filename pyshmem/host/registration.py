@@ -42,10 +42,11 @@ _WANTS = {
 class _Offer(NamedTuple):
     """What a PE tells the others of its tensor.
 
-    fault: why it has none.  inside: where it begins in the first chunk.  place: where they are mapped already, or None.
+    fault: why it has none, and what it wants.  inside: where it begins in the first chunk.  place: where the chunks are
+    mapped already, or None.
     """
 
-    fault: str
+    fault: tuple[str, str] | None
     dtype: Any = None
     shape: tuple[int, ...] = ()
     inside: int = 0
@@ -111,6 +112,7 @@ def register(tensor: Array) -> torch.Tensor:
 def unregister(array: Array) -> None:
     """End the registration whose array register has returned. The tensor itself lives on, private again.
 
+    array: neither it nor a view of it may be read or written any more: its addresses have no memory.
     Order: collective over TEAM_WORLD; a barrier on entry, so that no peer still uses the memory. On a GPU heap the barrier
         follows all work of this PE on the GPU. All PEs end registrations in the same order, which may be any.
     Errors: NotSymmetricError, NotInitializedError; nothing has changed then.
@@ -139,16 +141,16 @@ def _offer(operand: Operand, tensor: Any, nbytes: int) -> tuple[_Offer, list[Chu
     """What this PE offers, and its chunks, which are this PE's to release."""
     heap = operand.heap
     if not nbytes:
-        return _Offer("an empty tensor"), []
+        return _Offer(("an empty tensor", "one element or more")), []
     if heap.allocator.covers(operand.address - heap.base, nbytes):
-        return _Offer("a tensor that is symmetric already"), []
+        return _Offer(("a tensor that is symmetric already", "private memory; use this tensor as it is")), []
     try:
         first, sources = _handles(operand, nbytes) if heap is gpu else _pages(operand, tensor, nbytes)
     except (OSError, DriverError) as error:
-        return _Offer(f"a tensor in memory that cannot be shared: {error}"), []
+        return _Offer((f"a tensor in memory that cannot be shared: {error}", _WANTS[heap.device])), []
     told, inside = tuple(chunk._replace(source=0) for chunk in sources), operand.address - first
     place = _place(heap, sources, inside, nbytes)
-    return _Offer("", operand.dtype, operand.shape, inside, told, place), sources
+    return _Offer(None, operand.dtype, operand.shape, inside, told, place), sources
 
 
 def _place(heap: Heap, sources: list[Chunk], inside: int, nbytes: int) -> int | None:
@@ -165,8 +167,12 @@ def _pages(operand: Operand, tensor: Any, nbytes: int) -> tuple[int, list[Chunk]
     if not isinstance(tensor, torch.Tensor) or not tensor.is_shared():  # type: ignore[no-untyped-call]
         raise OSError("it is private to this process")
     storage = tensor.untyped_storage()
-    fd, _ = storage._share_fd_cpu_()
     unit, base = Pages.unit, storage.data_ptr()
+    if base % unit:  # torch's count of its users lies before it; _share_fd_cpu_ would move it
+        raise OSError('its sharing strategy was "file_system", not "file_descriptor"')
+    fd, _ = storage._share_fd_cpu_()
+    if fd < 0:
+        raise OSError("it is the memory of a file")
     start = (operand.address - base) // unit * unit
     length = -(-(operand.address + nbytes - base - start) // unit) * unit
     return base + start, [Chunk(os.dup(fd), start, length)]
@@ -197,7 +203,7 @@ def _require_alike(offers: list[_Offer], heap: Heap) -> None:
     for pe, offer in enumerate(offers):
         if offer.fault:
             whose = "" if pe == job.my_pe else f", on PE {pe}"
-            refuse(ArgumentError, "register", "tensor", offer.fault + whose, _WANTS[heap.device])
+            refuse(ArgumentError, "register", "tensor", offer.fault[0] + whose, offer.fault[1])
     if heap.far_deltas or not heap.stride:
         got = "PEs on other nodes" if heap.far_deltas else f"GPU memory that is shared by IPC: {gpu.choice.why}"
         refuse(UnreachableError, "register", "tensor", got, "PEs whose heaps are mapped in one range of addresses")

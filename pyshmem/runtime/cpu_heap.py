@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
+_STALE = 2  # the kind of blocks of pool memory that tensors hold after the end of their pool
 
 
 class CpuHeap(Heap):
@@ -66,7 +67,10 @@ class CpuHeap(Heap):
 
     def close(self) -> None:
         if self.segment is not None:
-            self.segment.discard(self.allocator.live())  # tensors can still be read
+            # tensors can still be read, also those of the pool
+            pooled = ((start - self.base, start - self.base + size) for start, size in _native.pool_blocks(_STALE))
+            inside = (each for each in pooled if 0 <= each[0] < self.size)
+            self.segment.discard(sorted([*self.allocator.live(), *inside]))
         self.segment = None
         self.aliases, self.statics = [], 0
         self._clear()

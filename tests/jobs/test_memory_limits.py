@@ -38,6 +38,34 @@ print("given back")
     assert (status, out) == (0, "given back\n" * 2), err
 
 
+def test_tensors_of_the_pool_keep_their_values_after_finalize_and_their_memory_until_they_die(tmp_path):
+    program = (
+        HEAD
+        + """
+shmem.init(heap_size="16m")
+with shmem.pool(8 << 20):
+    layer = torch.nn.Linear(100, 100)
+before = layer.weight.detach().clone()
+for _ in range(2):
+    shmem.finalize()
+    assert torch.equal(layer.weight, before), "finalize took what a tensor holds"
+    shmem.init(heap_size="16m")
+    with shmem.pool(8 << 20):
+        other = torch.zeros(100, 100)
+    layer.weight.data.add_(0)
+    assert shmem.is_symmetric(other) and not shmem.is_symmetric(layer.weight)
+from pyshmem.host import pool
+assert pool._outlived
+del layer, other
+shmem.finalize()
+assert not pool._outlived, "no tensor holds this memory"
+print("kept")
+"""
+    )
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert (status, out) == (0, "kept\n" * 2), err
+
+
 def test_a_heap_is_reserved_whole_at_init_and_shortage_on_one_pe_is_an_error_on_all(tmp_path):
     """No later access can fail for want of memory. After the error init may be tried again."""
     program = (

@@ -1,5 +1,8 @@
 """shmem.pool: what torch makes in it is symmetric, and its memory is used again when tensors die."""
 
+import os
+
+import numpy as np
 import pytest
 import torch
 
@@ -126,3 +129,44 @@ def test_views_and_results_in_place_stay_where_their_tensors_are():
     assert two.data_ptr() - one.data_ptr() == 16
     assert shmem.is_symmetric(one)
     assert shmem.is_symmetric(two)
+
+
+class Labelled(torch.Tensor):
+    """A class of tensors that adds nothing to operators."""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch has a pool of its own for GPU memory")
+def test_views_of_a_subclass_and_memory_of_numpy_stay_where_they_are():
+    before, numbers = torch.zeros(8).as_subclass(Labelled), np.zeros(4, np.float32)
+    with shmem.pool(2 * MIB):
+        before[2:6].fill_(1)
+        made = torch.zeros(6).as_subclass(Labelled)
+        made.view(2, 3)[1].fill_(2)
+        torch.from_numpy(numbers)[0] = 3
+        torch.as_tensor(numbers)[1:2] = 4
+    assert before.tolist() == [0, 0, 1, 1, 1, 1, 0, 0]
+    assert made.tolist() == [0, 0, 0, 2, 2, 2]
+    assert numbers.tolist() == [3, 4, 0, 0]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="torch has a pool of its own for GPU memory")
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_parts_of_tensors_that_are_made_of_others_are_in_the_pool():
+    with shmem.pool(2 * MIB):
+        ragged = torch.nested.nested_tensor([torch.ones(2, 3), torch.ones(4, 3)], layout=torch.jagged)
+        twice = ragged * 2
+        padded = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])  # which has no sizes to copy
+    assert shmem.is_symmetric(twice.values())
+    assert twice.values().unique().tolist() == [2]
+    assert padded.unbind()[1].tolist() == [1, 1, 1]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a forked child has no GPU")
+def test_a_forked_child_allocates_outside_of_the_pool():
+    """It has the PE's memory, as a worker of a DataLoader: two processes would take the same block."""
+    with shmem.pool(2 * MIB):
+        child = os.fork()
+        if not child:
+            os._exit(shmem.is_symmetric(torch.zeros(8)))
+        assert os.waitpid(child, 0)[1] == 0
+        assert shmem.is_symmetric(torch.zeros(8))

@@ -226,14 +226,29 @@ def _maps():
         return sum("/torch_" in line or " 00:00 0 " in line for line in lines)
 
 
-def test_register_refuses_what_cannot_be_shared_or_differs(me, npes):
-    with refuses("register", "tensor: got a tensor that is symmetric already"):
+@pytest.mark.skipif(DEVICE == "cuda", reason="a strategy for CPU memory")
+def test_register_refuses_memory_that_torch_shares_by_name_and_leaves_it_where_it_is():
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    try:
+        tensor = ordinary(1000)
+    finally:
+        torch.multiprocessing.set_sharing_strategy("file_descriptor")
+    place = tensor.data_ptr()
+    with refuses("register", 'tensor: got a tensor in memory that .* was "file_system", not "file_descriptor"'):
+        shmem.register(tensor)
+    assert tensor.data_ptr() == place
+
+
+def test_register_refuses_what_cannot_be_shared_or_differs(me, npes, tmp_path):
+    with refuses("register", "tensor: got a tensor that is symmetric already.*; wants private memory"):
         shmem.register(shmem.zeros(3, device=DEVICE))
-    with refuses("register", "tensor: got an empty tensor"):
+    with refuses("register", "tensor: got an empty tensor.*; wants one element or more"):
         shmem.register(ordinary(0))
     if DEVICE == "cpu":
         with refuses("register", "tensor: got a tensor in memory that cannot be shared: it is private"):
             shmem.register(torch.zeros(8))
+        with refuses("register", "tensor: got a tensor in memory that cannot be shared: it is the memory of a file"):
+            shmem.register(torch.from_file(os.path.join(tmp_path, "file"), shared=True, size=8))
     if npes > 1:
         with refuses("register", "dtype: got int8 on PE 0", shmem.DtypeError):
             shmem.register(ordinary(8, dtype=torch.int8 if me == 0 else torch.uint8))
