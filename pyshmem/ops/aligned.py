@@ -11,6 +11,7 @@ import torch
 
 from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.agreement import require_no_capture
+from pyshmem.runtime.gpu.launch import small_ones
 
 
 class Aligned:
@@ -73,16 +74,16 @@ class Aligned:
 
 
 class ByPlaces:
-    """Kernels by whether arrays are at multiples of 16, for which they are compiled: those that a plan chooses from."""
+    """Kernels by what they are compiled for of arrays, whose addresses and sizes change: those that a plan chooses from."""
 
-    def __init__(self, prepare: Callable[..., Prepared]) -> None:
-        """prepare: compiles the kernel for arrays like these."""
+    def __init__(self, prepare: Callable[..., Any]) -> None:
+        """prepare: compiles the kernel for arrays like these, and returns it."""
         self._prepare = prepare
-        self._made: dict[tuple[bool, ...], Prepared] = {}
+        self._made: dict[tuple[bool, ...], Any] = {}
 
-    def of(self, *arrays: torch.Tensor) -> Prepared:
-        """Return the kernel for arrays at such places."""
-        places = tuple([each.data_ptr() & 15 == 0 for each in arrays])
+    def of(self, *arrays: torch.Tensor) -> Any:
+        """Return the kernel for arrays like these: at multiples of 16 or not and, on AMD's GPUs, in 2 GiB or not."""
+        places = *[each.data_ptr() & 15 == 0 for each in arrays], *small_ones(arrays)
         found = self._made.get(places)
         if found is None:
             found = self._made[places] = self._prepare(*arrays)

@@ -8,7 +8,7 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import excess, pes_of, registers, spilled, text_of
-from pyshmem.device.arch.fields import encoded
+from pyshmem.device.arch.fields import encoded, encoded_each
 from pyshmem.kernels.on_stream import of_team
 from pyshmem.ops.training import activations
 from pyshmem.ops.attention import decode_kernels
@@ -128,25 +128,23 @@ def test_rows_of_8_bits_are_stored_16_at_once_without_spills(case, target):
     assert places(instructions(text_of(found, target)), WIDE[vendor(target)])
 
 
-def decode(kernel, target, dtype, warps=WARPS, page=None, **constants):
+def decode(kernel, target, dtype, warps=WARPS, page=None, fused=True):
     """A kernel of flash_decode, for 32 heads of queries and 8 of keys, of 128 elements."""
     block, stages, chunk = blocks_of(target, 128, page)
     floats, words = array(torch.float32), array(torch.uint64)
-    arrays = dict.fromkeys(("values", "logs", "out_logs"), floats)
+    arrays = {"sums": floats, "every": floats} | dict.fromkeys(("lengths", "table"), array(torch.int32))
+    arrays |= dict.fromkeys(("q", "k", "v"), array(dtype)) | {"out": array(dtype)}
     arrays["exchange"] = decode_kernels.Exchange(words, floats, floats, array(torch.int64), words)
     arrays["parts"] = decode_kernels.Parts(floats, floats)
-    integers = [array(torch.int32)] * 2
-    arrays["operands"] = decode_kernels.Operands(*[array(dtype)] * 3, *integers, array(dtype))
-    sizes = {"shape": decode_kernels.Shape(65536, 33, 8, 0.1), "count": 33, "pitch": 512, "logs_pitch": 4}
-    sizes |= {"step": 33 * 512, "logs_step": 33 * 4}
-    sizes["FORM"] = decode_kernels.Form(8, 4, 128, 16, block, 4, 128, chunk, page, "ieee")
+    sizes = {"shape": decode_kernels.Shape(*encoded_each(65536, 33, 8)), "n": 2, "scale": 0.1}
+    sizes["FORM"] = decode_kernels.Form(8, 4, 128, 16, block, 4, 128, chunk, page, "ieee", fused)
     threads = warps * TARGETS[target].warp_size
-    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes, **constants)
+    return compiled(kernel, target, dtype, threads, num_stages=stages, **arrays, **sizes)
 
 
 @pytest.mark.parametrize("fused, page", [(True, None), (False, None), (True, 16), (True, 128)])
 def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spills(fused, page, target):
-    found = decode(decode_kernels.attend, target, torch.bfloat16, page=page, FUSED=fused)
+    found = decode(decode_kernels.attend, target, torch.bfloat16, page=page, fused=fused)
     assert not excess(found, target)
     lines = instructions(text_of(found, target))
     assert places(lines, MULTIPLY[vendor(target)])
@@ -156,8 +154,9 @@ def test_attention_uses_the_matrix_units_and_loads_16_bytes_a_thread_without_spi
         assert places(lines, WIDE["amd"])
 
 
-def test_parts_are_combined_without_spills(target):
-    assert spilled(decode(decode_kernels.merge_parts, target, torch.float32, MERGING_WARPS), target) == 0
+@pytest.mark.parametrize("name", ["merge_splits", "merge_pes"])
+def test_parts_are_combined_without_spills(name, target):
+    assert spilled(decode(getattr(decode_kernels, name), target, torch.float32, MERGING_WARPS), target) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=name_of)
@@ -258,7 +257,7 @@ def test_kernels_mark_what_they_do_in_the_ring_of_a_timeline(case, target, monke
     elif case == "words":
         found = words(target, torch.bfloat16, MOST_PES, 1)
     elif case == "decode":
-        found = decode(decode_kernels.attend, target, torch.bfloat16, FUSED=True)
+        found = decode(decode_kernels.attend, target, torch.bfloat16)
     else:
         found = experts(case, target, torch.bfloat16, 0)
     text = text_of(found, target)

@@ -120,12 +120,12 @@ def test_tensors_of_more_than_2_gib_are_told_apart_for_amd_gpus_also_in_a_partit
     """For these GPUs Triton compiles accesses with offsets of 32 bits to smaller ones."""
     call, compiled = kernel(POINTER, (POINTER, INTEGER))
     small, large = (torch.empty(nbytes, dtype=torch.uint8, device="meta") for nbytes in ((1 << 31) - 1, 1 << 31))
-    assert launch._sizes((small, (large, 3))) == ()
+    assert launch.small_ones((small, (large, 3))) == ()
     monkeypatch.setattr(launch, "_BY_SIZE", True)
-    assert launch._sizes((small, 4, (large, 3, (1, small)))) == (True, False, True)
+    assert launch.small_ones((small, 4, (large, 3, (1, small)))) == (True, False, True)
     x = torch.zeros(16)
     for sizes in ((True, True), (True, False), (True, True)):
-        monkeypatch.setattr(launch, "_sizes", lambda args, sizes=sizes: sizes)
+        monkeypatch.setattr(launch, "small_ones", lambda args, sizes=sizes: sizes)
         call.compile(x, (x, 3))
         call((1,), x, (x, 3))
     assert len(compiled) == len(call.known) == 2

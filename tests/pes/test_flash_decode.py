@@ -5,11 +5,14 @@ import pytest
 import torch
 from operands import close_to, equal_on_all_pes, odd, of_the_caller, placed, random, refused_on_all_pes, replayed
 from pyshmem import ops
+from pyshmem.ops.attention import decode as attention_decode
 from pyshmem.ops.attention import decode_schedules
 from pyshmem.ops import plans as plans_of_models
+from pyshmem.ops import workspace
 from pyshmem.ops.attention.decode_schedules import SCHEDULES
 from pyshmem.ops.attention.decode import reference
-from support import here, refuses, work
+from pyshmem.runtime.job import job
+from support import be_late, here, refuses, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")
 
@@ -200,15 +203,111 @@ def test_results_are_the_callers_or_two_of_the_plan_in_turn():
 
 @pytest.mark.skipif(shmem.n_pes() < 2, reason="one PE sends no parts")
 def test_the_parts_of_two_calls_lie_in_different_slots():
-    """A PE that is ahead sends those of its next call while another one still reads these."""
+    """A PE that is ahead sends those of its next call, of more sequences, while another one still reads these."""
     held = []
-    for seed in (1, 2):
-        Case(seed=seed).call("fused")
+    for seed, batch in enumerate((3, 4)):
+        Case(batch, seed=seed).call("fused")
         shmem.barrier_all()
-        held.append(next(iter(plans_of_models._plans.values())).space["slots"].view(2, -1).clone())
+        slots = next(iter(plans_of_models._plans.values())).space["slots"].clone()
+        held.append(slots[:6].unbind(1))  # of the groups of three sequences
         shmem.barrier_all()
     assert torch.equal(held[0][1], held[1][1]) and held[0][1].any(), "the second call wrote what the first one had"
     assert not held[0][0].any() and held[1][0].any()
+
+
+UP_AND_DOWN = 5, 6, 8, 7, 5, 2, 1, 3, 4, 3, 11, 9, 1, 8, 5  # those up to 8 have the memory of the first ones
+
+
+@every_schedule
+@pytest.mark.parametrize("paged", [False, True], ids=["", "pages"])
+def test_batches_go_up_and_down_without_a_barrier_though_one_pe_is_late(schedule, paged):
+    """Each call has other sequences, tokens and, in pages, another width of its table."""
+    for turn, batch in enumerate(UP_AND_DOWN):
+        case = Case(batch, 2, 1, 16, 20 + 3 * (turn % 4), seed=turn)
+        case = case.in_pages(16) if paged else case
+        if shmem.my_pe() == turn // 2 % shmem.n_pes():
+            be_late(20000 if GPU else 100_000)
+        case.check(case.call(schedule, reuse=True), f"{batch} sequences in turn {turn}")
+    made = plans_of_models._plans.values()
+    assert len(made) == 5, "one for each power of two"
+    assert len({id(plan.space.room) for plan in made}) == 2, "smaller ones have the memory of the largest"
+
+
+def ones(batch, room=20, width=0, pages=6):
+    """Operands of ones, whose results are ones. room: for tokens; or in pages, with tables of this width."""
+    like = {"dtype": torch.bfloat16, "device": here()}
+    given = {"q": torch.ones(batch, 4, 16, **like), "out": torch.full((batch, 4, 16), float("nan"), **like)}
+    given["lengths"] = torch.full((batch,), 9, dtype=torch.int32, device=here())
+    given["k"] = torch.ones(pages, 16, 2, 16, **like) if width else torch.ones(batch, room, 2, 16, **like)
+    if width:
+        given["block_table"] = torch.zeros(batch, width, dtype=torch.int32, device=here())
+    return given | {"v": given["k"]}
+
+
+CHANGES = {
+    "tokens": [{"batch": 7}, {"batch": 6, "room": 33}, {"batch": 8, "room": 150}, {"batch": 5, "room": 9}],
+    "pages": [{"batch": 7, "width": 3}, {"batch": 6, "width": 2, "pages": 8}, {"batch": 8, "width": 30}],
+}
+
+
+@every_schedule
+@pytest.mark.parametrize("cache", CHANGES)
+def test_what_changes_between_steps_asks_no_pe_compiles_nothing_and_takes_no_memory(schedule, cache, monkeypatch):
+    """The number of sequences up to a known power of two, the room for tokens, pages, and the width of the table."""
+    first, *others = CHANGES[cache]
+    ops.flash_decode(**ones(**first), schedule=schedule)
+    for module, name in (
+        (plans_of_models, "require_alike"), (workspace, "Room"), (decode_schedules, "Prepared"), (decode_schedules, "new"),
+        (attention_decode, "_checked"),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, None)
+    for changed in (*others, first, *reversed(others)):
+        found = ops.flash_decode(**ones(**changed), schedule=schedule)
+        assert torch.equal(found, torch.ones_like(found)), changed
+    assert len(plans_of_models._plans) == 1
+
+
+WRONG = [
+    ("k: got shape", {"k": lambda k: k[:-1], "v": lambda v: v[:-1]}),
+    ("v: got shape", {"v": lambda v: v[:, 1:].contiguous()}),
+    ("k: got strides", {"k": lambda k: k.repeat(1, 2, 1, 1)[:, ::2]}),
+    ("lengths: got shape", {"lengths": lambda lengths: lengths[:-1]}),
+    ("out: got shape", {"out": lambda out: out[:-1]}),
+    ("block_table: got shape", {"block_table": lambda table: table[:-1]}),
+    ("block_table: got strides", {"block_table": lambda table: table.repeat(1, 2)[:, ::2]}),
+    ("k: got pages of 5 tokens", {"k": lambda k: k[:, :5].contiguous(), "v": lambda v: v[:, :5].contiguous()}),
+]
+
+
+@pytest.mark.parametrize("message, changed", WRONG, ids=[each[0] for each in WRONG])
+def test_operands_of_another_batch_are_checked_on_their_own_pe(message, changed):
+    width = 2 if "table" in message or "pages" in message else 0
+    for batch in (8, 6):
+        ops.flash_decode(**ones(batch, width=width))
+    given = ones(7, width=width)
+    for name, change in changed.items():
+        given[name] = change(given[name])
+    if shmem.my_pe() == 0:
+        with refuses("flash_decode", message):
+            ops.flash_decode(**given)
+    ops.flash_decode(**ones(7, width=width))
+
+
+def test_debug_mode_compares_the_number_of_sequences_of_all_pes(monkeypatch):
+    ops.flash_decode(**ones(8))
+    monkeypatch.setattr(job, "debug", True)
+    ops.flash_decode(**ones(7))
+    batch = 6 if shmem.my_pe() == 1 else 5
+    if shmem.n_pes() > 1:
+        with refuses("flash_decode", "q: got 5 sequences on PE 0 and 6 on PE 1"):
+            ops.flash_decode(**ones(batch))
+
+
+def test_a_sequence_with_more_tokens_than_kernels_count_is_refused():
+    given = ones(2, width=3)
+    given["block_table"] = torch.empty(2, 1 << 25, dtype=torch.int32, device=here())  # not touched: it takes no memory
+    with refuses("flash_decode", "block_table: got room for 536870912 tokens; wants up to 268435456"):
+        ops.flash_decode(**given)
 
 
 def test_teams_of_some_pes_share_their_tokens(smaller_teams):

@@ -7,26 +7,25 @@ each head of each sequence to every peer. Idea: FlashDecoding (Dao et al.), over
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
-from pyshmem.ops.agreement import require_no_capture
-from pyshmem.ops.attention.decode_kernels import Operands
+from pyshmem.ops.aligned import is_aligned
 from pyshmem.ops.attention.decode_schedules import SCHEDULES, Schedule
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import DTYPES, InTurn, described, require_array, require_dtype, require_own, shared
-from pyshmem.ops.workspace import Workspace
+from pyshmem.ops.plans import DTYPES, InTurn, InTurnBySize, described, require_array, require_dtype, require_own
+from pyshmem.ops.workspace import room_for
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.job import job
 
 NAME = "flash_decode"
 MOST_WIDTH, MOST_QUERIES = 256, 64  # elements of a head; heads of queries that share one of keys
-MOST_ROOMS = 128  # of a PE for which a plan has kernels
+MOST_TOKENS = 1 << 28  # of a sequence on a PE, for kernels that count with 32 bits
 PAGES = 16  # tokens of a page are a multiple of it
 
 
@@ -54,9 +53,10 @@ def flash_decode(
         q, k, v = autocast.lowered(q, k, v)
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
-    kinds = described(*given)
-    plan = plans.call(NAME, team, kinds, (scale, schedule), _find, team, given, scale, schedule)
-    return plan(kinds, given, reuse)  # type: ignore[no-any-return]
+    kinds, options = described(*given), (scale, schedule)
+    like = NAME, kinds, id(TEAM_WORLD if team is None else team), *plans.typed(options)
+    plan, step = plans.recall(like) or plans.remember(like, *_find(team, given, kinds, options))
+    return plan(step, given, reuse)  # type: ignore[no-any-return, operator]
 
 
 def reference(
@@ -75,100 +75,158 @@ def reference(
 
 
 class Problem(NamedTuple):
-    """What a plan is made for. tokens: this PE's room for tokens, in pages of ``page``.  width: the elements of a head."""
+    """What a plan is made for. room: the most sequences.  width: the elements of a head."""
 
     team: Team
-    sequences: int
+    room: int
     heads: int
     kv_heads: int
     width: int
-    tokens: int
     dtype: torch.dtype
     scale: float
-    page: int | None
+
+
+class Step(NamedTuple):
+    """What calls whose operands are described alike have of a plan. perform: their launches; None: they have no elements.
+
+    new: returns a result.  results: two in turn.
+    """
+
+    perform: Any
+    bytes_reread: int
+    new: Any
+    results: InTurn
 
 
 class Plan:
-    """The memory of a schedule, and its kernels for this PE's rooms for tokens. ``generation``: the init it belongs to.
+    """A schedule, with memory and kernels for all numbers of sequences up to a power of two, and of tokens on this PE.
 
-    PEs find a plan by what they have in common, so that each may change its room without the others.
+    PEs find a plan by what they have in common, so that each may change its room for tokens without the others.
+    ``generation``: the init it belongs to.
     """
 
     key: Any = None
     used = 0  # as in plans.Plan
 
-    def __init__(self, problem: Problem, schedule: str, shape: torch.Size) -> None:
-        """shape: of the result."""
+    def __init__(self, problem: Problem, schedule: str) -> None:
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
-        self.space = Workspace(NAME, problem.team, SCHEDULES[schedule].wanted(problem))
-        self._epochs = torch.zeros(problem.sequences * problem.kv_heads, dtype=torch.int64, device=device())
-        self._new = partial(torch.empty, *shape, dtype=problem.dtype, device=device())
-        self._results = InTurn(lambda parity: self._new())
-        self._steps: dict[Any, tuple[Any, torch.Tensor]] = {}
+        self._schedule = SCHEDULES[schedule](problem)
+        self.space = self._schedule.space
+        self._whole = torch.full((max(problem.room, 1),), MOST_TOKENS, dtype=torch.int32, device=device())
+        self._private = InTurnBySize()
         self.title = f"{NAME} by {schedule}"  # in timelines
 
-    def rereads(self, kinds: Any, given: tuple[Any, ...], reuse: bool) -> int:
+    def rereads(self, step: Step, given: tuple[Any, ...], reuse: bool) -> int:
         """For timelines, the bytes that kernels of a call leave in memory for later ones of it."""
-        return self._steps[kinds][0].bytes_reread  # type: ignore[no-any-return]
+        return step.bytes_reread
 
-    def __call__(self, kinds: Any, given: tuple[Any, ...], reuse: bool) -> torch.Tensor:
-        """kinds: what describes all of ``given``."""
+    def __call__(self, step: Step, given: tuple[Any, ...], reuse: bool) -> torch.Tensor:
+        """given: operands like those that the step was made for."""
         q, k, v, lengths, table, out = given
         if out is None:
-            out = self._results.take() if reuse else self._new()
+            out = step.results.take() if reuse else step.new()
         else:
             require_own(NAME, out, q=q, k=k, v=v)
-        step, whole = self._steps.get(kinds) or self._make(kinds, (q, k, v, lengths, table, out))
-        if out.numel():
-            step(q, k, v, whole if lengths is None else lengths, whole if table is None else table, out)
+        if step.perform is not None:
+            whole = self._whole
+            step.perform(q, k, v, whole if lengths is None else lengths, whole if table is None else table, out)
         return out  # type: ignore[no-any-return]
 
-    def _make(self, kinds: Any, given: tuple[Any, ...]) -> tuple[Any, torch.Tensor]:
-        """Make the kernel for operands of these kinds, and full lengths. Errors: ArgumentError, DtypeError."""
-        require_no_capture(NAME)
-        tokens, page = _checked(given)
-        whole = torch.full((self.problem.sequences,), tokens, dtype=torch.int32, device=device())
-        arrays = Operands(*(whole if each is None else each for each in given))
-        problem = self.problem._replace(tokens=tokens, page=page)
-        if len(self._steps) == MOST_ROOMS:
-            del self._steps[next(iter(self._steps))]
-        self._steps[kinds] = SCHEDULES[self.schedule](problem, self.space, self._epochs, arrays), whole
-        return self._steps[kinds]
+    def step(self, given: tuple[Any, ...]) -> Step:
+        """Return what calls with such operands have. Errors: ArgumentError."""
+        q, k, v, lengths, table, out = given
+        tokens, page = (k.shape[1], None) if table is None else (table.shape[1] * k.shape[1], k.shape[1])
+        if tokens > MOST_TOKENS:
+            name = "k" if table is None else "block_table"
+            refuse(ArgumentError, NAME, name, f"room for {tokens} tokens", f"up to {MOST_TOKENS}")
+        shape, dtype = q.shape, self.problem.dtype
+        new = partial(torch.empty, *shape, dtype=dtype, device=self._whole.device)
+        results = InTurn(lambda parity: self._private.of("out", parity, shape, dtype), self._private)
+        if not q.numel():
+            return Step(None, 0, new, results)
+        others = (self._whole if each is None else each for each in (lengths, table))
+        sample = q if is_aligned(q) else new()  # like a new result
+        arrays = q, k, v, *others, sample if out is None else out
+        return Step(*self._schedule.step(len(q), tokens, page, arrays), new, results)
 
 
-def _find(team: Team | None, given: tuple[Any, ...], scale: Any, schedule: Any) -> Any:
-    """Return the plan of a call."""
+def _find(team: Team | None, given: tuple[Any, ...], kinds: Any, options: tuple[Any, ...]) -> tuple[Any, Step]:
+    """Return the plan of a call, and its step. kinds: what describes ``given``.  options: scale and schedule.
+
+    What is like a call before but for its numbers of sequences, tokens and pages is not checked again but for these.
+    """
+    q, _, _, lengths, table, _ = given
+    like, sequences = None, len(q) if isinstance(q, torch.Tensor) and q.dim() == 3 else 0
+    room = sequences if job.debug else room_for(sequences)  # debug mode compares every number with the other PEs'
+    if type(kinds) is bytes and sequences:
+        kept = int.from_bytes(kinds, "little") & _lasting(lengths is None, table is None)
+        like = NAME, kept, id(TEAM_WORLD if team is None else team), room, *plans.typed(options)
+        known = plans.recall(like)
+        if known is not None and _fits(given):
+            return known[0], known[0].step(given)
+    asked = room, *_shared(given), *options
+    plan = plans.find(NAME, team, asked, partial(_prepare, given, room, *options))
+    if like is not None:
+        plans.remember(like, plan)
+    return plan, plan.step(given)
+
+
+@cache
+def _lasting(whole: bool, plain: bool) -> int:
+    """Return a mask of the words of plans.described that say no numbers of sequences, tokens or pages.
+
+    whole: there are no lengths.  plain: there is no table.
+    """
+    caches = (10, 20)  # words of the first dimension of k and v: q has 8 words before them, k has 10 before v
+    changing = [2, *caches, *(each + more for each in caches if plain for more in (1, 2))]
+    at = 28  # behind v
+    if not whole:
+        changing.append(at + 2)
+    at += 1 if whole else 4
+    if not plain:
+        changing += [at + 2, at + 3, at + 4]
+    at += 1 if plain else 6
+    changing.append(at + 2)  # of out, if there is one
+    return ((1 << 64 * (at + 8)) - 1) & ~sum(0xFFFF_FFFF_FFFF_FFFF << 64 * each for each in changing)
+
+
+def _fits(given: tuple[Any, ...]) -> bool:
+    """Return whether operands that are like those of a call before fit each other in what _lasting leaves out."""
+    q, k, v, lengths, table, out = given
+    sequences, divided = len(q), k if table is None else table
+    fit = len(divided) == sequences and k.shape == v.shape
+    fit = fit and (lengths is None or len(lengths) == sequences) and (out is None or len(out) == sequences)
+    return fit and k.is_contiguous() and v.is_contiguous() and divided.is_contiguous()
+
+
+def _shared(given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what PEs know alike of operands, but for the number of sequences; anything for what is refused."""
     q, k = given[:2]
-    asked = *shared(q), _kv_heads(k), scale, schedule
-    return plans.find(NAME, team, asked, partial(_prepare, given, scale, schedule))
+    kind = (q.shape[1:], q.dtype) if isinstance(q, torch.Tensor) else (type(q),)
+    return *kind, k.shape[2] if isinstance(k, torch.Tensor) and k.dim() == 4 else 0
 
 
-def _kv_heads(k: Any) -> int:
-    """Return the heads of keys, 0 for what is refused."""
-    return k.shape[2] if isinstance(k, torch.Tensor) and k.dim() == 4 else 0
-
-
-def _prepare(given: tuple[Any, ...], scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
+def _prepare(given: tuple[Any, ...], room: int, scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
     """Check the arguments and choose the schedule: what plans.find wants to know."""
-    tokens, page = _checked(given)
+    _checked(given)
     q, k = given[:2]
     usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
     chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
     (sequences, heads, width), kv_heads, factor = q.shape, k.shape[2], plans.factor_of(NAME, scale, q.shape[2])
-    problem = Problem(team, sequences, heads, kv_heads, width, tokens, q.dtype, factor, page)
+    problem = Problem(team, room, heads, kv_heads, width, q.dtype, factor)
     text = (
         f"q: {sequences} sequences\nq: {heads} heads\nq: {width} elements\nq: {q.dtype}\nk: {kv_heads} heads\n"
         f"scale: {factor}\nschedule: {chosen}"
     )
-    return text, partial(Plan, problem, chosen, q.shape)
+    return text, partial(Plan, problem, chosen)
 
 
-def _checked(given: tuple[Any, ...]) -> tuple[int, int | None]:
-    """Check the operands. Return the room for tokens of a sequence and the tokens of a page."""
+def _checked(given: tuple[Any, ...]) -> None:
+    """Errors: ArgumentError, DtypeError."""
     q, k, v, lengths, table, out = given
     require_array(NAME, "q", q, {"batch": None, "heads": None, "dim": None}, DTYPES)
     sequences, heads, width = q.shape
-    tokens, page = _require_cache(k, v, table, q)
+    _require_cache(k, v, table, q)
     kv_heads = k.shape[2]
     if not 1 <= width <= MOST_WIDTH:
         refuse(ArgumentError, NAME, "q", f"heads of {width} elements", f"1 to {MOST_WIDTH}")
@@ -179,11 +237,10 @@ def _checked(given: tuple[Any, ...]) -> tuple[int, int | None]:
         require_array(NAME, "lengths", lengths, (sequences,), (torch.int32,))
     if out is not None:
         require_array(NAME, "out", out, tuple(q.shape), (q.dtype,))
-    return tokens, page
 
 
-def _require_cache(k: Any, v: Any, table: Any, q: torch.Tensor) -> tuple[int, int | None]:
-    """Return the room for tokens of a sequence and the tokens of a page. Errors: ArgumentError, DtypeError."""
+def _require_cache(k: Any, v: Any, table: Any, q: torch.Tensor) -> None:
+    """Errors: ArgumentError, DtypeError."""
     sequences, width = q.shape[0], q.shape[2]
     if table is None:
         require_array(NAME, "k", k, {"batch": sequences, "tokens": None, "kv_heads": None, "dim": width})
@@ -192,9 +249,5 @@ def _require_cache(k: Any, v: Any, table: Any, q: torch.Tensor) -> tuple[int, in
         require_array(NAME, "k", k, {"all pages": None, "page_size": None, "kv_heads": None, "dim": width})
     require_dtype(NAME, "k", k, (q.dtype,))
     require_array(NAME, "v", v, tuple(k.shape), (q.dtype,))
-    room = int(k.shape[1])
-    if table is None:
-        return room, None
-    if not room or room % PAGES:
-        refuse(ArgumentError, NAME, "k", f"pages of {room} tokens", f"a multiple of {PAGES}")
-    return int(table.shape[1]) * room, room
+    if table is not None and (not k.shape[1] or k.shape[1] % PAGES):
+        refuse(ArgumentError, NAME, "k", f"pages of {k.shape[1]} tokens", f"a multiple of {PAGES}")

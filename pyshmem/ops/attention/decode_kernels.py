@@ -14,14 +14,15 @@ import triton.language as tl
 
 import pyshmem.device as dev
 from pyshmem.device import arch
-from pyshmem.device.arch import jit
+from pyshmem.device.arch import decoded, jit
 from pyshmem.device.arch.targets import is_nvidia
 
 
 class Exchange(NamedTuple):
-    """The memory by which PEs exchange parts. flags: (PEs, groups).  epochs, tallies: one for each group.
+    """The memory by which PEs exchange parts. flags: (groups, PEs).  epochs, tallies: one for each group.
 
-    slots, slot_logs: parts, (2, PEs, groups), one half for each parity of the group's epoch.
+    slots, slot_logs: parts, (groups, 2, PEs), of each parity of the group's epoch. A group's are at the same places in calls
+    of any number of groups.
     """
 
     flags: Any
@@ -39,26 +40,11 @@ class Parts(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """tokens: this PE's room for tokens of a sequence.  scale: of the products, for powers of 2."""
+    """The numbers of a call, encoded. tokens: this PE's room for tokens of a sequence."""
 
     tokens: Any
     splits: Any
     groups: Any
-    scale: Any
-
-
-class Operands(NamedTuple):
-    """q, out: (groups, Q, D).  k, v: (sequences, tokens, HEADS, D), or (pages, PAGE, HEADS, D).
-
-    lengths: the tokens of each sequence.  table: the pages of each sequence, if there are pages.
-    """
-
-    q: Any
-    k: Any
-    v: Any
-    lengths: Any
-    table: Any
-    out: Any
 
 
 class Form(NamedTuple):
@@ -66,6 +52,7 @@ class Form(NamedTuple):
 
     BQ, PQ: powers of 2 from Q on, for tl.dot and for other blocks.  PD: that for D.  BT: tokens of a block.
     CHUNK: parts that are combined at once.  PAGE: None, or the tokens of a page.  PRECISION: that of ``dot``.
+    FUSED: the last program of a group combines it over splits and PEs.
     """
 
     HEADS: int
@@ -78,35 +65,42 @@ class Form(NamedTuple):
     CHUNK: int
     PAGE: int | None
     PRECISION: str
+    FUSED: bool
 
 
 @triton.jit
-def attend(ctx, exchange, parts, shape, operands, FORM: tl.constexpr, FUSED: tl.constexpr):
-    """Make the part of each group and split. If FUSED, the last program of a group combines it over splits and PEs."""
+def attend(ctx, exchange, parts, scale, shape, q, k, v, lengths, table, out, FORM: tl.constexpr):
+    """Make the part of each group and split and, if FORM.FUSED, the groups of them.
+
+    scale: of the products, for powers of 2.  q, out: (groups, Q, D).  lengths: the tokens of each sequence.
+    k, v: (sequences, tokens, HEADS, D), or (pages, PAGE, HEADS, D).  table: the pages of each sequence, if there are pages.
+    """
     Q: tl.constexpr = FORM.Q
     D: tl.constexpr = FORM.D
-    head, lane, splits = tl.arange(0, FORM.BQ), tl.arange(0, FORM.PD), shape.splits
+    FUSED: tl.constexpr = FORM.FUSED
+    head, lane = tl.arange(0, FORM.BQ), tl.arange(0, FORM.PD)
+    tokens, splits, groups = decoded(shape.tokens), decoded(shape.splits), decoded(shape.groups)
     inside = (head < Q)[:, None] & (lane < D)[None, :]
     places = head[:, None] * D + lane[None, :]
-    for item in range(tl.program_id(0), shape.groups * splits, tl.num_programs(0)):
+    for item in range(tl.program_id(0), groups * splits, tl.num_programs(0)):
         group, split = item // splits, item % splits
-        queries = tl.load(operands.q + tl.cast(group, tl.int64) * (Q * D) + places, mask=inside, other=0.0)
+        queries = tl.load(q + tl.cast(group, tl.int64) * (Q * D) + places, mask=inside, other=0.0)
         sequence = group // FORM.HEADS
-        length = tl.minimum(tl.maximum(tl.load(operands.lengths + sequence), 0), shape.tokens)
+        length = tl.minimum(tl.maximum(tl.load(lengths + sequence), 0), tokens)
         each = tl.cdiv(tl.cdiv(length, splits), FORM.BT) * FORM.BT
         first = split * each
-        start, pages = tl.cast(group % FORM.HEADS * D, tl.int64), operands.table
+        start, pages = tl.cast(group % FORM.HEADS * D, tl.int64), table
         if FORM.PAGE is None:
-            start += tl.cast(sequence, tl.int64) * shape.tokens * (FORM.HEADS * D)
+            start += tl.cast(sequence, tl.int64) * tokens * (FORM.HEADS * D)
         else:
-            pages += sequence * (shape.tokens // FORM.PAGE)
+            pages += sequence * (tokens // FORM.PAGE)
         last = tl.minimum(first + each, length)
         span = dev.trace_begin(ctx, "tile")
-        value, log = attended(queries, operands.k + start, operands.v + start, pages, first, last, shape.scale, FORM)
+        value, log = attended(queries, k + start, v + start, pages, first, last, scale, FORM)
         dev.trace_end(ctx, span)
         if FUSED and ctx.members == 1:
             if splits == 1:  # nothing is to be added
-                store_result(operands.out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
+                store_result(out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
         if not (FUSED and ctx.members == 1) or splits > 1:
             tl.store(parts.means + tl.cast(item, tl.int64) * (Q * D) + places, value, mask=inside)
             tl.store(parts.logs + item * Q + head, log, mask=head < Q)
@@ -117,7 +111,7 @@ def attend(ctx, exchange, parts, shape, operands, FORM: tl.constexpr, FUSED: tl.
                     merging = dev.trace_begin(ctx, "merge")
                     mine, its = merged(values, logs, splits, Q * D, Q, FORM, FORM.CHUNK)
                     dev.trace_end(ctx, merging)
-                    exchanged(ctx, exchange, mine, its, group, shape.groups, operands.out, FORM)
+                    exchanged(ctx, exchange, mine, its, group, out, FORM)
 
 
 @jit
@@ -229,10 +223,11 @@ def merged(values, logs, count, pitch, logs_pitch, FORM: tl.constexpr, CHUNK: tl
 
 
 @jit
-def exchanged(ctx, exchange, value, log, group, groups, out, FORM: tl.constexpr):
+def exchanged(ctx, exchange, value, log, group, out, FORM: tl.constexpr):
     """Push a group's part to all PEs, a flag behind it, and combine those of all PEs into ``out``.
 
-    No PE ends a call before all have begun it, so the slots of the call before the last one are free.
+    No PE ends a call with this group before all have begun it, so its slots of the call before the last one are free,
+    whichever other groups these calls have.
     """
     Q: tl.constexpr = FORM.Q
     D: tl.constexpr = FORM.D
@@ -242,7 +237,7 @@ def exchanged(ctx, exchange, value, log, group, groups, out, FORM: tl.constexpr)
     if ctx.members == 1:
         store_result(out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
     else:
-        combine_over_pes(ctx, exchange, value, log, group, groups, out, head, inside, places, FORM)
+        combine_over_pes(ctx, exchange, value, log, group, out, head, inside, places, FORM)
 
 
 @jit
@@ -252,29 +247,28 @@ def store_result(places, value, inside):
 
 
 @jit
-def combine_over_pes(ctx, exchange, value, log, group, groups, out, head, inside, places, FORM: tl.constexpr):
+def combine_over_pes(ctx, exchange, value, log, group, out, head, inside, places, FORM: tl.constexpr):
     """As exchanged, of several PEs. head, inside, places: of the elements of a group."""
     Q: tl.constexpr = FORM.Q
     D: tl.constexpr = FORM.D
     me, n = dev.my_pe(ctx), dev.n_pes(ctx)
-    epoch = tl.load(exchange.epochs + group) + 1
-    here = (epoch & 1) * n * groups
-    mine = here + me * groups + group
+    epoch, flags = tl.load(exchange.epochs + group) + 1, exchange.flags + group * n
+    here = (group * 2 + (epoch & 1)) * n
+    mine = here + me
     parcel = dev.trace_begin(ctx, "parcel")
     for i in range(1, n + 1):
         dev.store(ctx, exchange.slots + mine * (Q * D) + places, value, (me + i) % n, inside)
         dev.store(ctx, exchange.slot_logs + mine * Q + head, log, (me + i) % n, head < Q)
     dev.trace_end(ctx, parcel)
     for i in range(1, n + 1):
-        dev.signal_set(ctx, exchange.flags + me * groups + group, epoch, (me + i) % n)
+        dev.signal_set(ctx, flags + me, epoch, (me + i) % n)
     meet = dev.trace_begin(ctx, "meet")
     for pe in range(n):
-        dev.signal_wait_until(ctx, exchange.flags + pe * groups + group, dev.CMP_GE, epoch)
+        dev.signal_wait_until(ctx, flags + pe, dev.CMP_GE, epoch)
     dev.trace_end(ctx, meet)
-    first = (here + group) * Q
-    values, logs = exchange.slots + first * D, exchange.slot_logs + first
+    values, logs = exchange.slots + here * (Q * D), exchange.slot_logs + here * Q
     span = dev.trace_begin(ctx, "merge")
-    value, log = merged(values, logs, n, groups * (Q * D), groups * Q, FORM, ctx.members)
+    value, log = merged(values, logs, n, Q * D, Q, FORM, ctx.members)
     store_result(out + tl.cast(group, tl.int64) * (Q * D) + places, value, inside)
     dev.trace_end(ctx, span)
     arch.join(ctx)  # all threads have loaded the epoch
@@ -282,17 +276,29 @@ def combine_over_pes(ctx, exchange, value, log, group, groups, out, head, inside
 
 
 @triton.jit
-def merge_parts(count, pitch, logs_pitch, step, logs_step, values, logs, out, out_logs, FORM: tl.constexpr):
-    """Combine the parts of a group. step, logs_step: the elements from a group to the next one.
-
-    out, out_logs: (groups, Q, D) and (groups, Q).
-    """
+def merge_splits(parts, sums, shape, FORM: tl.constexpr):
+    """Combine the parts of each group of this PE. sums: values of all groups, (groups, Q, D), and their logs behind them."""
     Q: tl.constexpr = FORM.Q
     D: tl.constexpr = FORM.D
+    group, groups, splits = tl.cast(tl.program_id(0), tl.int64), decoded(shape.groups), decoded(shape.splits)
     head, lane = tl.arange(0, FORM.PQ), tl.arange(0, FORM.PD)
-    group = tl.cast(tl.program_id(0), tl.int64)
-    value, log = merged(values + group * step, logs + group * logs_step, count, pitch, logs_pitch, FORM, FORM.CHUNK)
-    places = group * (Q * D) + head[:, None] * D + lane[None, :]
-    final = arch.rounded(value, out.dtype.element_ty)
-    tl.store(out + places, final, mask=(head < Q)[:, None] & (lane < D)[None, :])
-    tl.store(out_logs + group * Q + head, log, mask=head < Q)
+    if group < groups:
+        first = group * splits * Q
+        value, log = merged(parts.means + first * D, parts.logs + first, splits, Q * D, Q, FORM, FORM.CHUNK)
+        places = group * (Q * D) + head[:, None] * D + lane[None, :]
+        tl.store(sums + places, value, mask=(head < Q)[:, None] & (lane < D)[None, :])
+        tl.store(sums + groups * (Q * D) + group * Q + head, log, mask=head < Q)
+
+
+@triton.jit
+def merge_pes(every, n, shape, out, FORM: tl.constexpr):
+    """Combine the sums of ``n`` PEs, as merge_splits has stored them, of each group into ``out``."""
+    Q: tl.constexpr = FORM.Q
+    D: tl.constexpr = FORM.D
+    group, groups = tl.cast(tl.program_id(0), tl.int64), decoded(shape.groups)
+    head, lane = tl.arange(0, FORM.PQ), tl.arange(0, FORM.PD)
+    if group < groups:
+        pitch, logs = groups * (Q * D + Q), every + groups * (Q * D) + group * Q
+        value, _ = merged(every + group * (Q * D), logs, n, pitch, pitch, FORM, FORM.CHUNK)
+        places = group * (Q * D) + head[:, None] * D + lane[None, :]
+        store_result(out + places, value, (head < Q)[:, None] & (lane < D)[None, :])

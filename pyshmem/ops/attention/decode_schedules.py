@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any, Literal, NamedTuple
 
 import torch
 import triton
 
 import pyshmem as shmem
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.device.arch.fields import encoded_each
+from pyshmem.kernels.bound_kernels import Numbered, Prepared
+from pyshmem.ops.agreement import require_no_capture
+from pyshmem.ops.aligned import ByPlaces
 from pyshmem.ops.attention import decode_kernels as kernels
-from pyshmem.ops.attention.decode_kernels import Exchange, Form, Operands, Parts, Shape
+from pyshmem.ops.attention.decode_kernels import Exchange, Form, Parts, Shape
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.workspace import Wanted, Workspace
 from pyshmem.runtime import interpreter
@@ -19,62 +23,79 @@ from pyshmem.runtime.gpu.occupancy import taken
 NAME = "flash_decode"
 LOG2_E = 1.4426950408889634
 WARPS, MERGING_WARPS = 4, 8
-RESIDENT = 2  # programs that a multiprocessor of NVIDIA's runs at once, with the shared memory of their stages
+RESIDENT = 2  # programs that a multiprocessor runs at once: of NVIDIA's by their shared memory, of AMD's at most
 MOST_SPLITS = 64
 LEAST_BLOCKS = 4  # of tokens in a split
 COMPILED, INTERPRETED = (64, 3, 16), (16, 1, 2)  # as blocks_of returns
+LIKE = Shape(*encoded_each(1, 1, 1))  # of kernels that are compiled for any
 NARROW = 64  # elements: without pages, wider heads have half as many tokens in a block on NVIDIA's GPUs
 
 
+class Attend(NamedTuple):
+    """The kernel over this PE's tokens. least: of tokens in a split.  room: how many of its programs run at once."""
+
+    kernel: Prepared
+    least: int
+    room: int
+
+
 class Local:
-    """The kernel for this PE's tokens: its parts and their splits. Other PEs may have other rooms for tokens."""
+    """The kernel over this PE's tokens, and memory for all numbers of sequences of a plan.
+
+    Neither sequences nor tokens, pages or the width of a table are a part of what is compiled, or have memory of their own.
+    """
 
     fused = False
 
-    def __init__(self, problem: Any, space: Workspace, epochs: torch.Tensor, given: Operands) -> None:
-        """space, epochs: of the plan, for all its kernels."""
-        self.problem, self.space, self.epochs = problem, space, epochs
-        queries, width = problem.heads // problem.kv_heads, problem.width
-        block, stages, chunk = blocks_of(machine().arch, width, problem.page)
-        self.groups, self.block, self.stages = problem.sequences * problem.kv_heads, block, stages
-        widened = interpreter.active() and problem.dtype is not torch.float32
-        self.form = Form(
-            problem.kv_heads, queries, width, power(queries, 16), block, power(queries), power(width, 16), chunk,
-            problem.page, "widened" if widened else "ieee",
-        )  # fmt: skip
-        amd = machine().arch.startswith("gfx")
-        found = self.divide(given, 1 if amd else RESIDENT)
-        if amd and found > 1 and self.divide(given, found) < found:  # other splits may be another kernel
-            self.divide(given, 1)
-
-    @property
-    def bytes_reread(self) -> int:
-        """The bytes of this PE's memory that a kernel of a call writes and a later one reads."""
-        return 0
-
-    def divide(self, given: Operands, resident: int) -> int:
-        """Compile the kernel for as many splits as keep ``resident`` programs of each multiprocessor busy.
-
-        All must run at once, because they wait for those of other PEs. Returns: how many one of AMD's GPUs can run.
-        """
-        problem, space, fused = self.problem, self.space, self.fused
-        queries, width = self.form.Q, problem.width
-        self.splits = splits_of(self.groups, problem.tokens, self.block, resident)
-        size = self.groups * self.splits
-        self.parts = Parts(new(torch.float32, size, queries, width), new(torch.float32, size, queries))
-        words = [space[name] for name in ("flags", "slots", "slot_logs")] if fused else [new(torch.uint64, 0)] * 3
-        exchange = Exchange(*words, self.epochs, space["tallies"] if fused else words[0])
-        shape = Shape(problem.tokens, self.splits, self.groups, problem.scale * LOG2_E)
-        fixed = (shmem.device_context(problem.team), exchange, self.parts, shape)
-        constants = {"FORM": self.form, "FUSED": fused}
-
-        def programs(compiled: Any) -> int:
-            return 1 if interpreter.active() else max(min(size, slots(min(resident, fitting(compiled)))), 1)
-
-        self.kernel = Prepared(
-            kernels.attend, programs, fixed, given, constants, num_warps=WARPS, num_stages=self.stages
+    def __init__(self, problem: Any) -> None:
+        self.problem, self.queries = problem, problem.heads // problem.kv_heads
+        self.groups = problem.room * problem.kv_heads
+        # plans for more or fewer sequences have it, too: whatever counts calls there is of one group
+        self.space = Workspace(NAME, problem.team, self.wanted(), (type(self).__name__, *problem[2:]))
+        self.most = most_parts(problem.room, problem.kv_heads)
+        self.parts = Parts(
+            new(torch.float32, self.most, self.queries, problem.width), new(torch.float32, self.most, self.queries)
         )
-        return fitting(self.kernel.compiled)
+        self._kernels = cache(lambda page: ByPlaces(partial(self._prepare, page)))
+
+    def wanted(self) -> Wanted:
+        """Return the symmetric memory of a plan."""
+        raise NotImplementedError
+
+    def form(self, page: int | None) -> Form:
+        """Return what kernels are compiled for. page: its tokens; None: there are no pages."""
+        problem, (block, _, chunk) = self.problem, blocks_of(machine().arch, self.problem.width, page)
+        widened = interpreter.active() and problem.dtype is not torch.float32
+        return Form(
+            problem.kv_heads, self.queries, problem.width, power(self.queries, 16), block, power(self.queries),
+            power(problem.width, 16), chunk, page, "widened" if widened else "ieee", self.fused,
+        )  # fmt: skip
+
+    def _prepare(self, page: int | None, *arrays: torch.Tensor) -> Attend:
+        """Compile the kernel for arrays like these, which follow its shape."""
+        require_no_capture(NAME)
+        form, stages = self.form(page), blocks_of(machine().arch, self.problem.width, page)[1]
+        none = new(torch.uint64, 0)
+        exchange = Exchange(*(self.space[name] if self.fused else none for name in Exchange._fields))
+        fixed = shmem.device_context(self.problem.team), exchange, self.parts, self.problem.scale * LOG2_E
+
+        def programs(compiled: Any) -> int:  # all run at once, because they wait for those of other PEs
+            return 1 if interpreter.active() else max(min(self.most, slots(fitting(compiled))), 1)
+
+        kernel = Prepared(
+            kernels.attend, programs, fixed, (LIKE, *arrays), {"FORM": form}, num_warps=WARPS, num_stages=stages
+        )
+        least = form.BT if interpreter.active() else LEAST_BLOCKS * form.BT
+        return Attend(kernel, least, slots(fitting(kernel.compiled)))
+
+    def step(self, sequences: int, tokens: int, page: int | None, arrays: tuple[torch.Tensor, ...]) -> Step:
+        """Return the launches for so many sequences and tokens of each. arrays: like those of calls, in attend's order."""
+        attend, groups = self._kernels(page).of(*arrays), sequences * self.problem.kv_heads
+        splits = splits_of(groups, min(MOST_SPLITS, tokens // attend.least), attend.room)
+        return self.launches(attend.kernel, Shape(*encoded_each(tokens, splits, groups)), groups, splits, arrays[-1])
+
+    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Step:
+        raise NotImplementedError
 
 
 class Fused(Local):
@@ -82,60 +103,61 @@ class Fused(Local):
 
     fused = True
 
-    @staticmethod
-    def wanted(problem: Any) -> Wanted:
-        """Return the symmetric memory of a plan."""
-        groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
-        pairs = problem.team.size * groups
+    def wanted(self) -> Wanted:
+        n, groups, queries = self.problem.team.size, self.groups, self.queries
         return {
-            "flags": ((pairs,), torch.uint64), "tallies": ((groups,), torch.uint64),
-            "slots": ((2 * pairs, queries, problem.width), torch.float32),
-            "slot_logs": ((2 * pairs, queries), torch.float32),
+            "flags": ((groups, n), torch.uint64), "tallies": ((groups,), torch.uint64), "epochs": ((groups,), torch.int64),
+            "slots": ((groups, 2, n, queries, self.problem.width), torch.float32),
+            "slot_logs": ((groups, 2, n, queries), torch.float32),
         }  # fmt: skip
 
-    def __call__(self, *arrays: torch.Tensor) -> None:
-        """arrays: the fields of Operands."""
-        self.kernel(*arrays)
+    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Step:
+        return Step(Numbered(kernel, shape), 0)
 
 
 class BulkSynchronous(Local):
     """Four launches: parts of the splits, their sum, its exchange by fcollect_on_stream, and the sum over PEs."""
 
-    @staticmethod
-    def wanted(problem: Any) -> Wanted:
-        """Return the symmetric memory of a plan."""
-        size = problem.sequences * problem.heads * (problem.width + 1)  # values, then logs
-        return {"mine": ((size,), torch.float32), "all": ((problem.team.size * size,), torch.float32)}
-
-    def __init__(self, problem: Any, space: Workspace, epochs: torch.Tensor, given: Operands) -> None:
-        super().__init__(problem, space, epochs, given)
-        groups, queries = problem.sequences * problem.kv_heads, problem.heads // problem.kv_heads
-        parts, n = groups * queries, problem.team.size
-        size = parts * (problem.width + 1)
-        mine, every, cut = self.space["mine"], self.space["all"], parts * problem.width
-        spare = new(torch.float32, groups * queries)
-        self.mine, self.every = (*self.parts, mine[:cut], mine[cut:]), (every, every[cut:], given.out, spare)
-        each = queries * problem.width
-        self.splits_merged = self.merge(
-            self.splits, (each, queries, each * self.splits, queries * self.splits), self.mine
+    def __init__(self, problem: Any) -> None:
+        super().__init__(problem)
+        constants, programs = {"FORM": self.form(None)}, max(self.groups, 1)
+        mine, every = self.space["mine"], self.space["all"]
+        self._merge_splits = Prepared(
+            kernels.merge_splits, programs, (self.parts, mine), (LIKE,), constants, num_warps=MERGING_WARPS
         )
-        self.pes_merged = self.merge(n, (size, size, each, queries), self.every)
+        self._merge_pes = ByPlaces(
+            lambda out: Prepared(
+                kernels.merge_pes, programs, (every, problem.team.size), (LIKE, out), constants, num_warps=MERGING_WARPS
+            )
+        )
 
-    @property
-    def bytes_reread(self) -> int:
-        """Parts of splits, their sums, and those of all PEs."""
-        return sum(each.nbytes for each in (*self.parts, self.space["mine"], self.space["all"]))
+    def wanted(self) -> Wanted:
+        size = self.groups * self.queries * (self.problem.width + 1)  # values, then logs
+        return {"mine": ((size,), torch.float32), "all": ((self.problem.team.size * size,), torch.float32)}
 
-    def merge(self, count: int, pitches: tuple[int, ...], arrays: tuple[torch.Tensor, ...]) -> Prepared:
-        fixed, constants = (count, *pitches), {"FORM": self.form}
-        return Prepared(kernels.merge_parts, max(self.groups, 1), fixed, arrays, constants, num_warps=MERGING_WARPS)
+    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Step:
+        team, each = self.problem.team, self.queries * (self.problem.width + 1)
+        mine, every = self.space["mine"][: groups * each], self.space["all"][: team.size * groups * each]
+        attend, merge_splits = Numbered(kernel, shape), Numbered(self._merge_splits, shape)
+        merge_pes = Numbered(self._merge_pes.of(out), shape)
 
-    def __call__(self, *arrays: torch.Tensor) -> None:
-        self.kernel(*arrays)
-        self.splits_merged(*self.mine)
-        shmem.fcollect_on_stream(self.space["all"], self.space["mine"], team=self.problem.team)
-        every, logs, _, spare = self.every
-        self.pes_merged(every, logs, arrays[-1], spare)
+        def perform(*arrays: torch.Tensor) -> None:
+            attend(*arrays)
+            merge_splits()
+            shmem.fcollect_on_stream(every, mine, team=team)
+            merge_pes(arrays[-1])
+
+        return Step(perform, (splits + 1 + team.size) * mine.nbytes)
+
+
+class Step(NamedTuple):
+    """The launches of calls with the same numbers, with the arrays that attend takes.
+
+    bytes_reread: those of this PE's memory that a kernel of a call writes and a later one reads.
+    """
+
+    perform: Any
+    bytes_reread: int
 
 
 Schedule = Literal["auto", "fused", "bulk_synchronous"]
@@ -152,25 +174,35 @@ def blocks_of(arch: str, width: int, page: int | None) -> tuple[int, int, int]:
     return (block // 2 if width > NARROW and page is None else block), stages, chunk
 
 
-def splits_of(groups: int, tokens: int, block: int, resident: int) -> int:
+def splits_of(groups: int, most: int, room: int) -> int:
     """Return the splits of a sequence: the fewest that keep the multiprocessors busy for nine tenths of the time.
 
-    resident: the programs of each.
+    most: there are no more, and at least one; if these cannot, they keep them as busy as they can.  room: the programs that
+    run at once.
     """
-    most = max(min(MOST_SPLITS, tokens // (block if interpreter.active() else LEAST_BLOCKS * block)), 1)
-    room = slots(resident)
+    best, its_waves, waves = 0, 1, -(-groups // room)
+    while groups:
+        fewest, largest = -(-9 * room * waves // (10 * groups)), min(room * waves // groups, most)
+        if fewest <= largest:
+            return fewest
+        if largest * its_waves > best * waves:  # these keep more of the programs of their waves busy
+            best, its_waves = largest, waves
+        if largest == most:
+            break
+        waves += 1
+    return max(best, 1)
 
-    def used(splits: int) -> float:
-        items = groups * splits
-        return items / (-(-items // room) * room)
 
-    able = range(1, most + 1)
-    return next((splits for splits in able if used(splits) >= 0.9), max(able, key=used)) if groups else 1
+def most_parts(sequences: int, kv_heads: int) -> int:
+    """Return the most parts of so many sequences, or of fewer down to half of them, however many tokens they have."""
+    rooms = [slots(resident) for resident in range(1, RESIDENT + 1)]
+    every = [kv_heads * each for each in range(sequences // 2 + 1, sequences + 1)]
+    return max((groups * splits_of(groups, MOST_SPLITS, room) for groups in every for room in rooms), default=0)
 
 
 def fitting(compiled: Any) -> int:
     """Return how many programs of the kernel run at once on a multiprocessor. One that records events takes more of it."""
-    return taken(compiled).programs if machine().arch.startswith("gfx") else RESIDENT
+    return min(max(taken(compiled).programs, 1), RESIDENT) if machine().arch.startswith("gfx") else RESIDENT
 
 
 def slots(resident: int) -> int:

@@ -85,7 +85,7 @@ class CachedKernel:
     def __call__(self, grid: tuple[int, ...], *args: Any, **options: Any) -> None:
         device = _current_device()
         stream = current_stream(device)
-        chosen = (device, *options.values(), *_sizes(args))
+        chosen = (device, *options.values(), *small_ones(args))
         key = call_kernel(views, self.known, chosen, self.constants, grid, stream, args)
         if key == 0:
             return
@@ -98,13 +98,13 @@ class CachedKernel:
 
     def compile(self, *args: Any, **options: Any) -> None:
         """Compile the kernel for these arguments, unless a call with arguments of their kind has launched it before."""
-        chosen = (_current_device(), *options.values(), *_sizes(args))
+        chosen = (_current_device(), *options.values(), *small_ones(args))
         if call_kernel(views, self.known, chosen, self.constants, None, 0, args) != 0:
             self.find(*args, **options)
 
     def find(self, *args: Any, **options: Any) -> Loaded:
         """Return the kernel for these arguments. Compiles it for the first call; does not access tensors."""
-        key = kernel_key(views, (_current_device(), *options.items(), *_sizes(args)), self.constants, args)
+        key = kernel_key(views, (_current_device(), *options.items(), *small_ones(args)), self.constants, args)
         found = self.compiled.get(key)
         if found is None:
             found = self.compiled[key] = self._compile(args, options)
@@ -120,7 +120,7 @@ class CachedKernel:
         return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args), scratch)
 
 
-def _sizes(args: tuple[Any, ...]) -> tuple[bool, ...]:
+def small_ones(args: tuple[Any, ...]) -> tuple[bool, ...]:
     """Return which tensors have storages of at most 2 GiB: for AMD GPUs Triton compiles 32-bit offsets for them."""
     return tuple(_small(args)) if _BY_SIZE else ()
 
