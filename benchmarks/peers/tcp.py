@@ -73,6 +73,8 @@ class Library:
         while not come:
             with suppress(BlockingIOError):
                 come = self.socket.recv_into(answer, 0, socket.MSG_DONTWAIT)
+                if not come:
+                    raise ConnectionError("PE 1 has closed the socket")
         if come < answer.nbytes:
             self.socket.recv_into(answer.view(np.uint8)[come:], 0, socket.MSG_WAITALL)
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.kernels.methods_by_size import open_tables
 from pyshmem.runtime import (
+    _native,
     activity,
     bootstrap,
     census,
@@ -364,6 +365,7 @@ def _at_exit() -> None:
     because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
     if job.inits and os.getpid() == _pid:
         host_timeouts.leave()
+        _native.far_leave()
         _list_leaks()
         proxy.stop(default())
 

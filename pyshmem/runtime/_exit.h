@@ -49,7 +49,7 @@ static void at_exit(int status, void *arg) {
     if (getpid() != e->pid || e->finalized(&over) || over) return; /* MPI does not belong to a forked child */
     status &= 255;                                                 /* what a parent sees of it */
     if (status == 0) {
-        if (far) allow_ends();
+        allow_ends();
         e->finalize();
         return;
     }

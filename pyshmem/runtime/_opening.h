@@ -189,7 +189,16 @@ static PyObject *py_far_open(PyObject *self, PyObject *const *args, Py_ssize_t n
 }
 
 /* From now on connections may end. */
-static void allow_ends(void) { __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE); }
+static void allow_ends(void) {
+    if (far && far->service) __atomic_store_n(&far->service->leaving, 1, __ATOMIC_RELEASE);
+}
+
+/* far_leave(): the program has ended without finalize, and other PEs may end before this one does. */
+static PyObject *py_far_leave(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    allow_ends();
+    Py_RETURN_NONE;
+}
 
 /* far_close(): every PE has completed its requests. */
 static PyObject *py_far_close(PyObject *self, PyObject *unused) {
@@ -211,4 +220,5 @@ static PyObject *py_far_close(PyObject *self, PyObject *unused) {
     Py_RETURN_NONE;
 }
 
-static PyMethodDef service_methods[] = {METHOD(far_open), METHOD_NO_ARGUMENTS(far_close), LAST_METHOD};
+static PyMethodDef service_methods[] = {METHOD(far_open), METHOD_NO_ARGUMENTS(far_leave),
+                                        METHOD_NO_ARGUMENTS(far_close), LAST_METHOD};

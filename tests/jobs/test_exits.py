@@ -102,6 +102,35 @@ def test_a_program_that_ends_well_ends_with_status_0_finalised_or_not(ending, tm
     assert (status, out.count("done"), err) == (0, 2, "")
 
 
+SLOW = """
+import atexit, os, select, time
+from mpi4py import MPI
+
+ids = MPI.COMM_WORLD.allgather(os.getpid())
+others = [os.pidfd_open(each) for each in ids if each != os.getpid()]
+
+@atexit.register  # before pyshmem's: it runs after that
+def end_late():
+    MPI.Finalize()
+    if ids.index(os.getpid()) == 1:
+        select.select(others, [], [])
+        time.sleep(1.5)  # more than the service of far PEs waits before it gives a PE up
+
+import pyshmem as shmem
+shmem.init()
+x = shmem.zeros(1)
+shmem.p(x, 1, 1 - shmem.my_pe())
+shmem.barrier_all()
+print("done")
+"""
+
+
+def test_a_pe_that_ends_long_after_others_without_finalize_has_not_lost_them(tmp_path):
+    """The program has started MPI, and finalises it: no PE waits for the others after that."""
+    status, out, err = mpiexec(2, SLOW, tmp_path=tmp_path, environment={"PYSHMEM_NODE_SIZE": "1"}, fresh=True)
+    assert (status, out.count("done"), err) == (0, 2, "")
+
+
 def test_a_failure_after_finalize_ends_the_job_too(tmp_path):
     program = (
         "import sys\nimport pyshmem as shmem\nshmem.init()\nme = shmem.my_pe()\nshmem.finalize()\nsys.exit(6 * me)"
