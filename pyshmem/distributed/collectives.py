@@ -19,6 +19,7 @@ from pyshmem.distributed import lanes
 from pyshmem.distributed.lanes import Lane
 from pyshmem.distributed.messages import RECV, SEND, Line, Message, is_plain, mailbox, plain
 from pyshmem.host.teams import Team
+from pyshmem.runtime.arguments import require_one_dtype
 from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
 
 _TYPES = ReduceOp.RedOpType
@@ -106,6 +107,7 @@ def all_gather_single(place: Place, target: Tensor, source: Tensor) -> None:
     if target.numel() != source.numel() * team.size:
         wants = f"{team.size} times the {source.numel()} elements of input"
         refuse(OutOfRangeError, "all_gather_single", "output", f"{target.numel()} elements", wants)
+    require_one_dtype("all_gather_single", ("output", "input"), target.dtype, source.dtype)
     memory = target if is_plain(target) else _like(target)
     lanes.fcollect(place.lane, team, memory, plain(source))
     if memory is not target:
@@ -116,6 +118,7 @@ def all_gather(place: Place, targets: Sequence[Tensor], source: Tensor) -> None:
     """targets: one for each member, perhaps of different sizes."""
     _require_members(place, "all_gather", "tensor_list", targets)
     sizes = [each.numel() for each in targets]
+    _require_size("all_gather", "tensor", source, sizes[place.team.me], "this process's tensor of tensor_list")
     memory = source.new_empty(sum(sizes))
     if len(set(sizes)) == 1:
         lanes.fcollect(place.lane, place.team, memory, plain(source))
@@ -129,6 +132,7 @@ def reduce_scatter_single(place: Place, target: Tensor, source: Tensor, op: Any)
     if count * team.size != source.numel():
         wants = f"{team.size} times the {count} elements of output"
         refuse(OutOfRangeError, "reduce_scatter_single", "input", f"{source.numel()} elements", wants)
+    require_one_dtype("reduce_scatter_single", ("output", "input"), target.dtype, source.dtype)
     if count and place.lane is not None and place.lane.takes(source):
         reduced(place, "reduce_scatter_single", source, op, target)
         return
@@ -139,9 +143,11 @@ def reduce_scatter_single(place: Place, target: Tensor, source: Tensor, op: Any)
 def reduce_scatter(place: Place, target: Tensor, sources: Sequence[Tensor], op: Any) -> None:
     """sources: one for each member, perhaps of different sizes."""
     _require_members(place, "reduce_scatter", "input_list", sources)
+    own = sources[place.team.me].numel()
+    _require_size("reduce_scatter", "output", target, own, "this process's tensor of input_list")
     result = reduced(place, "reduce_scatter", _joined(sources), op)
     begin = sum(each.numel() for each in sources[: place.team.me])
-    target.copy_(result[begin:][: target.numel()].view(target.shape))
+    target.copy_(result[begin:][:own].view(target.shape))
 
 
 def all_to_all_single(
@@ -160,6 +166,7 @@ def all_to_all_single(
         memory = plain(target)
         exchange(place, memory.split(blocks[0]), plain(source).split(blocks[1]))
     else:
+        _require_size("all_to_all_single", "output", target, source.numel(), "input, as there are no split sizes")
         memory = target if is_plain(target) else _like(target)
         lanes.alltoall(place.lane, place.team, memory, plain(source))
     if memory is not target:
@@ -223,3 +230,8 @@ def _require_members(place: Place, routine: str, argument: str, tensors: Sequenc
     if len(tensors) != place.team.size:
         wants = f"{place.team.size}, one for each process of the group"
         refuse(ArgumentError, routine, argument, f"{len(tensors)} tensors", wants)
+
+
+def _require_size(routine: str, argument: str, tensor: Tensor, count: int, whose: str) -> None:
+    if tensor.numel() != count:
+        refuse(OutOfRangeError, routine, argument, f"{tensor.numel()} elements", f"the {count} of {whose}")

@@ -68,8 +68,7 @@ class Message(Work):
     def arrive(self) -> None:
         """All bytes of this recv are in ``data``: put them into the tensor."""
         if self.data.data_ptr() != self.tensor.data_ptr():
-            with torch.inference_mode():
-                self.tensor.copy_(self.data.view(self.tensor.dtype).view(self.tensor.shape))
+            self.tensor.copy_(self.data.view(self.tensor.dtype).view(self.tensor.shape))
             if self.tensor.is_cuda:
                 torch.cuda.current_stream().synchronize()
         self.end()
@@ -111,6 +110,7 @@ class Mailbox:
             self._coming: dict[int, Message] = {}  # what is in the middle, by its sender
             self._early: list[Message] = []  # what has come before its recv
 
+    @torch.inference_mode()  # which may write tensors that were made in it, and others
     def post(self, message: Message) -> Message:
         """Begin a send or a recv."""
         with self._lock:
@@ -129,6 +129,7 @@ class Mailbox:
                 self._thread.start()
         return message
 
+    @torch.inference_mode()
     def drive(self, message: Message, seconds: float | None) -> bool:
         """Move messages until this one has ended; return whether it has, after ``seconds`` if these are given."""
         limit, idle, begun = seconds or job.timeout, 0, time.monotonic()
@@ -150,6 +151,7 @@ class Mailbox:
             self._drivers -= 1
         return True
 
+    @torch.inference_mode()
     def _run(self) -> None:
         while True:
             self._wanted.wait()
@@ -257,8 +259,10 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def octets(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the bytes of a contiguous tensor."""
-    return tensor.reshape(-1).view(torch.uint8) if tensor.numel() else torch.empty(0, dtype=torch.uint8, device="cpu")
+    """Return the bytes of a contiguous tensor. A single element may have any stride."""
+    if not tensor.numel():
+        return torch.empty(0, dtype=torch.uint8, device="cpu")
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 mailbox = Mailbox()

@@ -30,10 +30,11 @@ class Work(dist.Work):
     def end(self, error: BaseException | None = None) -> None:
         """Wake those who wait. error: raised in them."""
         self._error = error
-        if error is None:
-            self._future.set_result(self._results)
-        else:
-            self._future.set_exception(error)
+        with torch.inference_mode(False):  # the callbacks of the future are the program's
+            if error is None:
+                self._future.set_result(self._results)
+            else:
+                self._future.set_exception(error)
         self._ended.set()
 
     def wait(self, timeout: timedelta | None = None) -> bool:

@@ -175,7 +175,12 @@ def messages(group, ranks):
         assert dist.recv(got.t(), left, group, tag) == left
         same(got.t().contiguous().view(-1), of(left, (size,), salt=tag), ("recv", tag))
     dist.irecv(torch.empty(0), left, group, 3).wait()
-    for each in (*sends, reduction):
+    one = dist.isend(of(me, (4,), torch.float64)[1::2][:1], right, group)  # a single element, of stride 2
+    with torch.inference_mode():
+        got = torch.empty(1, dtype=torch.float64)
+    dist.recv(got, left, group)
+    same(got, of(left, (4,), torch.float64)[1:2], "recv into a tensor of inference mode")
+    for each in (*sends, one, reduction):
         each.wait()
     same(total, sum(of(i, (2,)) for i in ranks), "all_reduce beside messages")
     if mine:
@@ -232,6 +237,26 @@ def errors(group):
         shmem.OutOfRangeError,
         f"output: got 3 elements; wants {n} times",
         lambda: dist.all_gather_into_tensor(short, short),
+    )
+    double = torch.empty(3 * n, dtype=torch.float64)
+    refused(shmem.DtypeError, "wants the float64 of output", lambda: dist.all_gather_into_tensor(double, short))
+    refused(
+        shmem.DtypeError, "wants the float64 of output", lambda: dist.reduce_scatter_tensor(double[:1], torch.ones(n))
+    )
+    refused(
+        shmem.OutOfRangeError,
+        "tensor: got 3 elements; wants the 4",
+        lambda: dist.all_gather([torch.empty(4)] * n, short),
+    )
+    refused(
+        shmem.OutOfRangeError,
+        "output: got 3 elements; wants the 4",
+        lambda: dist.reduce_scatter(short, [torch.ones(4)] * n),
+    )
+    refused(
+        shmem.OutOfRangeError,
+        f"output: got {2 * n} elements; wants the {n} of input",
+        lambda: dist.all_to_all_single(torch.empty(n, 2), torch.ones(n)),
     )
     refused(shmem.ArgumentError, "AVG of bools", lambda: dist.all_reduce(torch.tensor([True]), OP.AVG))
     work = dist.all_reduce(torch.tensor([True]), OP.AVG, async_op=True)
