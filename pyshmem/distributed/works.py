@@ -201,6 +201,8 @@ class Worker:
 
     def perform(self, routine: str, call: Callable[[], None], results: list[Any], at_once: bool) -> Any:
         """Perform ``call`` and return its Work. at_once: the caller waits for it in any case."""
+        if self._thread is threading.current_thread():  # in a callback of a future: it cannot wait for this thread
+            return _performed(Work(routine, results), call)
         if at_once and (self._last is None or self._last.is_completed()):
             self._last = None
             call()
@@ -220,13 +222,17 @@ class Worker:
             self._thread = None
 
     def _run(self) -> None:
+        while (given := self._calls.get()) is not None:
+            _performed(*given)
+            del given  # and with it the tensors
+
+
+def _performed(work: Work, call: Callable[[], None]) -> Work:
+    try:
         with torch.inference_mode():  # so that tensors made in it can be written
-            while (given := self._calls.get()) is not None:
-                work, call = given
-                try:
-                    call()
-                except BaseException as error:  # noqa: BLE001  it is raised in who waits
-                    work.end(error)
-                else:
-                    work.end()
-                del given, work, call  # and with them the tensors
+            call()
+    except BaseException as error:  # noqa: BLE001  it is raised in who waits
+        work.end(error)
+    else:
+        work.end()
+    return work

@@ -231,6 +231,25 @@ def order_of_groups(groups):
     assert x.tolist() == y.tolist() == [n] * 3
 
 
+def callbacks(group):
+    """A callback of a future waits for another call of its group, as PowerSGD's does. PE 0's waits in the group's thread."""
+    x, y, z = torch.ones(3), torch.full((3,), 2.0), torch.full((3,), 3.0)
+    if me:
+        dist.recv(torch.empty(1), 0, group)
+    future = dist.all_reduce(x, group=group, async_op=True).get_future()
+    after = future.then(
+        lambda done: done.value()[0] + dist.all_reduce(y, group=group, async_op=True).get_future().wait()[0]
+    )
+    last = dist.all_reduce(z, group=group, async_op=True)
+    if not me:
+        for other in range(1, n):
+            dist.send(torch.ones(1), other, group)
+    got = after.wait()
+    last.wait()
+    assert (got[0], z[0]) == (3 * n, 3 * n), (got, z)
+    (torch.ones(3, requires_grad=True) * got).sum().backward()  # refuses tensors of inference mode
+
+
 def errors(group):
     short = torch.empty(3)
     refused(
@@ -304,6 +323,7 @@ for number, ranks in enumerate(subsets):
         dist.destroy_process_group(group)
 symmetric(dist.group.WORLD, world)
 order_of_groups([dist.group.WORLD, dist.new_group(world)])
+callbacks(dist.group.WORLD)
 errors(dist.group.WORLD)
 for _ in range(8):  # PYSHMEM_MAX_TEAMS is 8: areas come back
     dist.destroy_process_group(dist.new_group(world))
