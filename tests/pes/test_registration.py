@@ -171,14 +171,14 @@ def test_registrations_end_in_any_order_and_leave_nothing(me, npes):
     shmem.unregister(shmem.register(kept[0]))  # makes the window
     before, maps = len(os.listdir("/proc/self/fd")), _maps()
     arrays = [shmem.register(each) for each in kept]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before  # what came before may close one meanwhile
     for array in arrays:
         shmem.atomic_add(array[0], 1000 * (me + 1), (me + 1) % npes)
     shmem.barrier_all()
     assert [each[0].item() for each in kept] == [number + 1000 * ((me - 1) % npes + 1) for number in range(60)]
     for number in sorted(range(60), key=lambda number: number * 7 % 60):
         shmem.unregister(arrays[number])
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(os.listdir("/proc/self/fd")) <= before
     assert _maps() <= maps + 2
     assert registration._windows[DEVICE].places.live() == []
 
