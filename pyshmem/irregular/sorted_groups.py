@@ -21,6 +21,7 @@ _WIDE_SLOTS = 2048  # sums of a group, of tiles with many
 # atoms that a thread loads at once, of works with one sum; the fewer of tiles of one length that would else need twice the
 # slots, if they are of so many atoms at most
 _VECTORS, _NARROW = (4, 2), 32
+_STACKED = 32  # sums of a tile of which a thread takes several atoms, as of few sums: of 8 or 64 that is slower
 _WINDOW = 64 if interpreter.active() else 1 << 20  # atoms
 _KINDS = 32  # more than there are
 
@@ -142,6 +143,8 @@ def kinds(width: int) -> list[Kind]:
     length = min(vectors[0], slots)
     while length < slots:
         each = min(length, max(_UNROLLED, length // 32), most) if width < WIDE else 1
+        if width == _STACKED:
+            each = min(length, _UNROLLED)
         for vector in vectors if length <= _NARROW else vectors[:1]:
             deep = max(each // vector, 1)
             found.append(Kind(length, deep, slots // length, length // deep // vector, vector))
