@@ -9,12 +9,12 @@ import triton
 import triton.language as tl
 
 from pyshmem.device.arch.gpu import instructions as gpu
-from pyshmem.irregular import selection
+from pyshmem.irregular import selection, streams
 from pyshmem.irregular.cuts import Cut
 from pyshmem.irregular.granularity import SEGMENTS, WIDE, blocking, finishing, fitting, multiprocessors
 from pyshmem.irregular.matrix import CSR, LARGEST_SEGMENT
 from pyshmem.irregular.parts import Parted
-from pyshmem.irregular.schedules import Name, Schedule, by_length, nonzero_split, program_mapped, row_by_row
+from pyshmem.irregular.schedules import Name, Schedule, by_length, nonzero_split, program_mapped, row_by_row, streamed
 from pyshmem.irregular.segmented_sums import (
     Atoms,
     Partial,
@@ -40,9 +40,10 @@ SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,
     "nonzero_split": nonzero_split.SCHEDULE,
     "by_length": by_length.SCHEDULE,
+    "streamed": streamed.SCHEDULE,
     "row_by_row": row_by_row.SCHEDULE,
 }
-ORDERED: dict[str, Any] = {"length": Sorted, "place": Sequences}
+ORDERED: dict[str, Any] = {"length": Sorted, "stream": streams.streamed, "place": Sequences}
 AUTO = "auto"
 SUMS = {torch.float32: tl.float32, torch.float64: tl.float64, torch.int32: tl.int32, torch.int64: tl.int64}
 
@@ -53,7 +54,8 @@ class Work(NamedTuple):
     atom: a jit function (operands, atoms, lanes, mask) that returns the values of ``atoms``, an array of indices whose
         axis for lanes has length 1, or, of 128 sums or more, perhaps one index. lanes numbers a tile's sums along that axis.
         Atoms exist where mask is set; values of those that are other tiles' are ignored. Or a function (operands, atoms,
-        lanes, mask, near): mask has no other tiles' atoms, near has some, and is alike for those that are loaded at once.
+        lanes, mask, near): near has some of other tiles, and is alike for those that are loaded at once; mask has none of
+        other tiles, or a few where tiles are streamed.
     tile: a jit function (operands, tiles, lanes, sums, mask) that takes the sums of ``tiles`` where mask is set.
     operands: a NamedTuple of tensors and numbers, which both functions get; no field is named ``type`` or ``values``.
     width: the sums of a tile; lanes counts up to the next power of 2.  dtype: theirs: float32, float64, int32 or int64.

@@ -54,7 +54,7 @@ def fitting(schedule: Schedule, tiles: int, atoms: int, wanted: int, width: int 
     longest: the most atoms of a tile. If none need be split by length, a second kernel would cost more than uneven programs.
     """
     size, least = schedule.size, min(schedule.size, _SMALLEST[schedule.of_atoms])
-    if schedule.order == "length" and width == 1 and longest <= size:
+    if schedule.order in ("length", "stream") and width == 1 and longest <= size:
         return size
     if width >= _MANY and not schedule.of_atoms:
         return max(size // width, 1)

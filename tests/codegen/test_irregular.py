@@ -5,11 +5,13 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import ORDERED, SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
+from pyshmem.irregular.execution import SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
 from pyshmem.irregular.granularity import blocking, finishing
 from pyshmem.irregular.parts import Items
 from pyshmem.irregular.segmented_sums import Partial, Rows
-from pyshmem.irregular.sorted_groups import Groups, kinds
+from pyshmem.irregular.sequences import execute_sequence
+from pyshmem.irregular.sorted_groups import Groups, execute_group, kinds
+from pyshmem.irregular.streams import Blocks, constants, execute_block
 from pyshmem.irregular.values import Constants
 from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
@@ -33,7 +35,9 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     width = width or usual
     kind = tl.float64 if dtype == torch.float64 else kind
     itemsize = 8 if kind == tl.float64 else 4
-    kernel = ORDERED[chosen.order].kernel if chosen.order and kernel is execute else kernel
+    if chosen.order and kernel is execute:
+        by_order = {"length": execute_group, "stream": execute_block if width == 1 else execute_group}
+        kernel = by_order.get(chosen.order, execute_sequence)
     block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize)
     early = target == "nvidia"
     method = Method(chosen.flat, chosen.splits, early, block, rows)
@@ -52,7 +56,9 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
         "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
         "firsts": array(torch.int32),
         "SIDES": tuple(tuple(each[1:]) for each in kinds(width)), "KINDS": len(kinds(width)), "ANY": len(kinds(width)) - 2,
+        "blocks": Blocks(*[indices] * 5, array(torch.int32)),
     }  # fmt: skip
+    values |= constants() if kernel is execute_block else {}
     source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
 
@@ -133,6 +139,19 @@ def test_rows_by_length_load_columns_and_values_in_vectors(dtype, index, target)
     assert (
         dtype.itemsize > 4 or len(places(lines, patterns[8])) == wanted[8]
     )  # others load one of 8 bytes for the last row
+
+
+@pytest.mark.parametrize(
+    ("dtype", "index"), [(torch.float16, torch.int32), (torch.float32, torch.int32), (torch.float64, torch.int64)]
+)
+def test_streamed_rows_load_columns_and_values_in_vectors_of_four(dtype, index, target):
+    """In every kind but that of the last row of a matrix, by 16 bytes at most."""
+    found = compiled(execute, target, "streamed", dtype=dtype, index=index)
+    assert spilled(found, target) == 0
+    vectors = 1024 // 4 // (SCHEDULES["streamed"].warps * (32 if target == "nvidia" else 64))  # of a thread
+    wanted = (constants()["KINDS"] + 1) * vectors * sum(each.itemsize // 4 for each in (dtype, index))
+    pattern = r"ld\.global\S*\.(v4\.b32|v2\.b64)" if target == "nvidia" else r"buffer_load_dwordx4"
+    assert len(places(instructions(text_of(found, target)), pattern)) == wanted
 
 
 @pytest.mark.parametrize("schedule", SPLITTING)

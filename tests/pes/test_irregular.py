@@ -82,27 +82,32 @@ def test_products_of_one_matrix_follow_each_other(schedule, few_pes, monkeypatch
 
 @pytest.mark.parametrize("index", irregular.matrix.INDICES)
 @pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
-def test_rows_by_length_may_begin_and_end_anywhere(dtype, index, few_pes):
+@pytest.mark.parametrize("schedule", ["by_length", "streamed"])
+def test_rows_may_begin_and_end_anywhere(schedule, dtype, index, few_pes):
     """Some of 100 rows, of arrays that are not aligned: empty ones, one that is split, and ends that are no multiple of 4."""
     lengths = [*torch.randint(0, 12, (50,), generator=torch.Generator().manual_seed(1)).tolist(), 91, 0, 18, 3] * 2
     matrix, x = irregular.csr(sparse(lengths, dtype=dtype, index=index)), numbers(17, dtype=dtype)
     for first, last in ((0, 108), (1, 107), (2, 53), (55, 106)):
         some = matrix.between(first, last)
-        y = irregular.spmv(some, x, "by_length", 40)
+        y = irregular.spmv(some, x, schedule, 40)
         assert torch.equal(y.cpu().double(), dense(sparse(lengths, dtype=dtype))[first:last] @ x.cpu().double())
 
 
-@pytest.mark.parametrize("lengths", [[3, 0, 4, 5, 1, 16, 2], [0, 45], [1], [2, 2, 0, 0], [17, 15]], ids=str)
+@pytest.mark.parametrize("lengths", [[3, 0, 4, 5, 1, 16, 2], [0, 45], [1], [2, 2, 0, 0], [3, 0, 0], [17, 15]], ids=str)
 @every
 def test_every_atom_counts_once_and_none_is_read_that_is_not_there(schedule, lengths, few_pes):
-    """Loads begin and end at multiples of 4 or 16, but not before the first atom nor behind the last one."""
+    """Loads begin and end at multiples of 4 or 16, but not before the first atom nor behind the last one.
+
+    Programs of streamed rows look at all that they load.
+    """
     matrix, atoms = irregular.csr(sparse(lengths)), sum(lengths)
     for atom in (touching, reading):
         touched = Touched(*(torch.zeros(atoms + 128, dtype=torch.int32, device=here()) for _ in range(2)))
         irregular.run(irregular.Work(atom, nothing, touched, dtype=torch.int32), matrix, schedule, SIZE)
         once = [0] * 64 + [1] * atoms + [0] * 64
         assert touched.read.tolist() == once
-        assert atom is reading or touched.counted.tolist() == once
+        counted = touched.counted.clamp(max=1) if schedule == "streamed" else touched.counted
+        assert atom is reading or counted.tolist() == once
 
 
 @pytest.mark.parametrize("schedule", ["nonzero_split", "by_length"])
@@ -143,6 +148,21 @@ def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of
     of_items = torch.repeat_interleave(found.programs.kinds, found.programs.firsts.diff())
     got = dict(zip(found.items.tiles.tolist(), of_items.tolist(), strict=True))
     assert got == {0: 2, 1: 0, 2: 3, 3: 3, 4: 1, 5: 5, 6: 4, 7: 2, 8: 2}
+
+
+def test_streamed_rows_are_neighbours_but_long_ones_parts_and_the_last_are_alone(few_pes, monkeypatch):
+    """At most 16 elements and 4 rows a program, whatever multiple of 4 it loads from; rows of more than 8 are alone."""
+    for name, number in {"_BLOCK": 16, "_THREADS": 4, "_DEEP": 2, "_LONGEST": 8, "_PASSES": 1}.items():
+        monkeypatch.setattr(irregular.streams, name, number)
+    found = irregular.streams.Streamed(irregular.csr(sparse([2, 2, 0, 0, 0, 3, 1, 9, 20, 2, 0, 3, 0])), 10)
+    blocks = found.programs
+    rows = [(0, 4), (4, 7), (0, 1), (1, 2), (2, 3), (9, 11), (3, 4), (12, 13)]  # of those alone, items
+    assert list(zip(blocks.firsts.tolist(), blocks.lasts.tolist(), strict=True)) == rows
+    assert blocks.begins.tolist() == [0, 4, 8, 17, 33, 37, 39, 42]
+    assert blocks.ends.tolist() == [4, 8, 17, 33, 37, 39, 42, 42]
+    assert blocks.kinds.tolist() == [1, 2, 4, 4, 4, 1, 5, 0]  # of up to 1, 2, 4 and 8, alone, and the last
+    assert found.items.tiles.tolist() == [7, -1, -2, 11]
+    assert (found.closed.tolist(), found.opening.tolist(), found.closing.tolist(), found.spread) == ([8], [0], [1], 1)
 
 
 @pytest.mark.parametrize("size", [1, 6, 12, 50, 64])
@@ -362,8 +382,8 @@ def test_auto_is_the_default_and_chooses_once(few_pes, monkeypatch):
 @pytest.mark.parametrize(
     ("width", "longest", "atoms", "schedule"),
     [
-        (1, 4, 500_000, "program_mapped"), (1, 5, 500_000, "by_length"), (1, 4, 499_999, "by_length"),
-        (2, 4, 500_000, "by_length"), (31, 900, 500_000, "by_length"), (32, 5, 500_000, "row_by_row"),
+        (1, 20, 2_000_000, "streamed"), (1, 1, 2_000_000, "streamed"), (1, 21, 2_000_000, "by_length"),
+        (1, 4, 1_999_999, "by_length"), (2, 4, 2_000_000, "by_length"), (31, 900, 500_000, "by_length"), (32, 5, 500_000, "row_by_row"),
         (32, 3, 500_000, "by_length"), (63, 900, 1800, "by_length"), (64, 9, 90, "row_by_row"), (64, 7, 70, "by_length"),
         (127, 7, 70, "by_length"), (128, 1, 9, "row_by_row"),
     ],
@@ -373,6 +393,17 @@ def test_auto_takes_a_schedule_by_the_rows_of_large_matrices_and_by_how_many_sum
     matrix = irregular.CSR(offsets, torch.zeros(atoms, dtype=torch.int32), torch.zeros(atoms), (len(offsets) - 1, 9))
     assert matrix.longest == longest or atoms < longest
     assert irregular.selection.schedule_for(matrix, width) == schedule
+
+
+@pytest.mark.parametrize(("longest", "schedule"), [(12, "streamed"), (13, "by_length"), (9000, "streamed")])
+def test_auto_streams_rows_of_which_neighbours_are_about_as_long(longest, schedule, few_pes):
+    """One of 64 has three times as many as the mean row, or more; or one of 64,000 has very many."""
+    lengths = torch.full((600_000,), 4, device=here())
+    lengths[:: 64_000 if longest > 100 else 64] = longest
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    atoms = int(offsets[-1])
+    matrix = irregular.CSR(offsets, torch.zeros(atoms, dtype=torch.int32), torch.zeros(atoms), (600_000, 9))
+    assert irregular.selection.schedule_for(matrix, 1) == schedule
 
 
 @pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (128, Sequences)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-Name = Literal["auto", "program_mapped", "nonzero_split", "by_length", "row_by_row"]
+Name = Literal["auto", "program_mapped", "nonzero_split", "by_length", "streamed", "row_by_row"]
 
 
 class Schedule(NamedTuple):
@@ -19,8 +19,8 @@ class Schedule(NamedTuple):
     splits: whether segments may begin within a tile. Such segments must be flat.
     warps: of a program.
     of_atoms: whether ``size`` counts atoms rather than tiles.
-    order: "length" or "place", in whose order programs get tiles, and parts of at most ``size`` atoms of longer ones.
-        begins is not called.
+    order: "length", "stream" or "place", by which programs get tiles, and parts of at most ``size`` atoms of longer ones:
+        sorted by length, or in their order. begins is not called.
     """
 
     begins: Any
@@ -30,4 +30,4 @@ class Schedule(NamedTuple):
     splits: bool = False
     warps: int = 4
     of_atoms: bool = False
-    order: Literal["", "length", "place"] = ""
+    order: Literal["", "length", "stream", "place"] = ""
