@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from operator import itemgetter
 from typing import Any, Protocol
 
 import torch
@@ -166,6 +167,15 @@ def described(*arrays: Any) -> Any:
     The first of them are alike in whether they are symmetric, too.
     """
     return layout(views, *arrays) or (*map(_described, arrays), shmem.is_symmetric(arrays[0]))
+
+
+def all_but(*words: int) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Return a function of what described returns: all of it but these words, of 8 bytes, in their order.
+
+    A word stands for None. A tensor has two for its kind and its device, then its length and stride in each dimension.
+    """
+    starts, ends = (0, *[8 * word + 8 for word in words]), (*[8 * word for word in words], None)
+    return itemgetter(*map(slice, starts, ends))
 
 
 def twin(made: Any) -> Any:

@@ -479,3 +479,12 @@ def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_
     made.append(ops.plan("gemm_reduce_scatter", operands[3], b))
     assert [plans.is_live(plan) for plan in made] == [True, True, False, True]
     assert ops.plan("gemm_reduce_scatter", operands[0], b) is made[0]
+
+
+def test_all_but_some_words_of_what_describes_operands_is_alike_where_only_these_differ():
+    def kept(rows, columns, dtype=torch.float32):
+        a = torch.ones(rows, columns, dtype=dtype, device=here())
+        return plans.all_but(3, 9)(plans.described(None, a, a))  # rows: behind one word of None, and in a matrix of six
+
+    assert kept(3, 6) == kept(8, 6)
+    assert len({kept(3, 6), kept(3, 7), kept(3, 6, torch.float16)}) == 3

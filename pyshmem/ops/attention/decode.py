@@ -6,7 +6,7 @@ each head of each sequence to every peer. Idea: FlashDecoding (Dao et al.), over
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -159,7 +159,7 @@ def _find(team: Team | None, given: tuple[Any, ...], kinds: Any, options: tuple[
     like, sequences = None, len(q) if isinstance(q, torch.Tensor) and q.dim() == 3 else 0
     room = sequences if job.debug else room_for(sequences)  # debug mode compares every number with the other PEs'
     if type(kinds) is bytes and sequences:
-        kept = int.from_bytes(kinds, "little") & _lasting(lengths is None, table is None)
+        kept = _lasting(lengths is None, table is None)(kinds)
         like = NAME, kept, id(TEAM_WORLD if team is None else team), room, *plans.typed(options)
         known = plans.recall(like)
         if known is not None and _fits(given):
@@ -172,13 +172,13 @@ def _find(team: Team | None, given: tuple[Any, ...], kinds: Any, options: tuple[
 
 
 @cache
-def _lasting(whole: bool, plain: bool) -> int:
-    """Return a mask of the words of plans.described that say no numbers of sequences, tokens or pages.
+def _lasting(whole: bool, plain: bool) -> Callable[[bytes], tuple[bytes, ...]]:
+    """Return a function that leaves of what described returns the words that say no sequences, tokens or pages.
 
     whole: there are no lengths.  plain: there is no table.
     """
     caches = (10, 20)  # words of the first dimension of k and v: q has 8 words before them, k has 10 before v
-    changing = [2, *caches, *(each + more for each in caches if plain for more in (1, 2))]
+    changing = [2, *(each + more for each in caches for more in range(3 if plain else 1))]
     at = 28  # behind v
     if not whole:
         changing.append(at + 2)
@@ -187,7 +187,7 @@ def _lasting(whole: bool, plain: bool) -> int:
         changing += [at + 2, at + 3, at + 4]
     at += 1 if plain else 6
     changing.append(at + 2)  # of out, if there is one
-    return ((1 << 64 * (at + 8)) - 1) & ~sum(0xFFFF_FFFF_FFFF_FFFF << 64 * each for each in changing)
+    return plans.all_but(*changing)
 
 
 def _fits(given: tuple[Any, ...]) -> bool:

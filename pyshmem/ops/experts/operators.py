@@ -32,6 +32,7 @@ NAME, BACK = "moe_dispatch", "moe_combine"
 MOST_HIDDEN, MOST_EXPERTS, MOST_TOP = 16384, 1024, 32
 INDICES = (torch.int32, torch.int64)
 OVERFLOWS = ("error", "drop")
+_BUT_TOKENS = plans.all_but(2, 8, 14)  # the first lengths of three matrices, of six words each
 
 
 class Handle(NamedTuple):
@@ -126,8 +127,7 @@ def _find(
     """Return the plan of a call. private: what describes its arrays.  options: experts, capacity, tokens, and others."""
     like, most = None, options[2]
     if type(most) is int and type(private) is bytes and len(rows) == 1 and all(each.dim() == 2 for each in given):
-        # the numbers of tokens are in the third word of each array: a matrix has six
-        like = NAME, private[:16], private[24:64], private[72:112], private[120:], id(team), *plans.typed(options)
+        like = NAME, _BUT_TOKENS(private), id(team), *plans.typed(options)
         known = plans.recall(like)
         if known is not None and rows[0].shape[0] == given[1].shape[0] == given[2].shape[0] <= most:
             return known[0]

@@ -45,6 +45,7 @@ from pyshmem.runtime.heap import views
 from pyshmem.runtime.job import job
 
 ONE_LAUNCH = ("fused", "workgroup_specialized")
+_BUT_ROWS = plans.all_but(3)  # those of a, which follows a result of None
 
 
 class Plan:
@@ -314,8 +315,7 @@ def find(
     like = None
     fits = rows >= 0 and (not given or share_of(rows, group.me, group.size) == a.shape[0])
     if fits and out is None and type(described) is bytes and (not scales or are_whole(a, b, scales)):
-        # the rows of a are in the fourth word: one of None, and two of a, are before them
-        like = operator, split, described[:24], described[32:], id(group), room_for(rows), given, *others, repr(others)
+        like = operator, split, _BUT_ROWS(described), id(group), room_for(rows), given, *others, repr(others)
         known = plans.another(like, rows, partial(_resized, rows, a, b))
         if known is not None:
             return known  # type: ignore[no-any-return]

@@ -20,6 +20,7 @@ from pyshmem.runtime.job import job
 
 MOST_HIDDEN = 65536  # a program holds a row
 LEAST_READ = 256 << 10  # bytes of x, below which "auto" takes no schedule that reads it where it is
+_BUT_ROWS = plans.all_but(2, 8)  # rows of x and of the residual, which begins at word 6
 Results = tuple[Any, torch.Tensor]  # out, a tensor or Scaled, and the new residual
 
 
@@ -180,9 +181,8 @@ def like_of(routine: str, team: Team, given: Given, private: Any, options: tuple
         return None
     if x.dim() != 2 or residual.dim() != 2:
         return None
-    # the rows of x are in the third word, those of the residual in the ninth: a matrix has six words
-    private = private[:16], private[24:64], private[72:]
-    return routine, private, id(team), room_for(x.shape[0]), x.nbytes > LEAST_READ, *plans.typed(options)
+    kept = _BUT_ROWS(private)
+    return routine, kept, id(team), room_for(x.shape[0]), x.nbytes > LEAST_READ, *plans.typed(options)
 
 
 def find(
