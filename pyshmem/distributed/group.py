@@ -7,7 +7,6 @@ Calls on tensors in GPU memory go on streams.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -59,9 +58,8 @@ class Group(dist.ProcessGroup):
         """Form the team. Collective over the processes of the group."""
         self.team, lane = form(name, self._store, self.rank(), self.size(), of_all)
         self._streams = None if lane is None else Streams(lane.memory.device)
-        number = int.from_bytes(hashlib.blake2b(name.encode(), digest_size=7).digest(), "little")
-        self._line = number * 2  # and one more is the line of messages within collectives
-        self._place = Place(self.team, Line(number * 2 + 1, 0), lane)
+        self._line = self.team.number  # and one more is the line of messages within collectives
+        self._place = Place(self.team, Line(self._line + 1, 0), lane)
 
     def get_group_store(self) -> Any:
         return self._store
@@ -97,6 +95,7 @@ class Group(dist.ProcessGroup):
         """End the group, for destroy_process_group."""
         self._worker.close()
         self._streams = None
+        mailbox.leave(self._line, self._line + 1)
         if self.team:
             arena.give_back(self._place.lane)
             pool.give_back(self.team)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pyshmem as shmem
@@ -20,10 +21,11 @@ ROUTINE = "init_process_group"
 class GroupTeam(Team):
     """A team of any PEs in any order. Kernels and collectives on streams need equal distances, as other teams have."""
 
-    __slots__ = ("pes",)
+    __slots__ = ("number", "pes")
 
-    def __init__(self, name: str, pes: list[int]) -> None:
-        self.pes = pes
+    def __init__(self, name: str, pes: list[int], number: int) -> None:
+        """number: even, of this group alone, also among those of the name that have ended."""
+        self.pes, self.number = pes, number
         super().__init__(name)
 
     def _world_pe(self, routine: str, pe: int, argument: str = "pe") -> int:
@@ -55,10 +57,10 @@ def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> tuple[Gro
     Errors: LaunchError if it has not; ArgumentError if PYSHMEM_MAX_TEAMS teams exist; those of Arena. On all members alike.
     """
     comm = StoreComm(store, rank, size)
-    pes = comm.allgather(job.my_pe)
+    numbers, pes = zip(*comm.allgather((int.from_bytes(os.urandom(7), "little") * 2, job.my_pe)), strict=True)
     if of_all and sorted(pes) != list(range(job.n_pes)):
         refuse(LaunchError, ROUTINE, "world_size", f"{size} processes", f"all {job.n_pes} PEs, once each")
-    team = GroupTeam(f"process group {name}", pes)
+    team = GroupTeam(f"process group {name}", list(pes), numbers[0])
     while True:
         common = -1
         for free in comm.allgather(pool.free):

@@ -110,6 +110,12 @@ class Mailbox:
             self._coming: dict[int, Message] = {}  # what is in the middle, by its sender
             self._early: list[Message] = []  # what has come before its recv
 
+    def leave(self, *groups: int) -> None:
+        """Forget what has come for these groups, which have ended, and what they still wait for."""
+        with self._lock:
+            self._recvs = [each for each in self._recvs if each.line.group not in groups]
+            self._early = [each for each in self._early if each.line.group not in groups]
+
     @torch.inference_mode()  # which may write tensors that were made in it, and others
     def post(self, message: Message) -> Message:
         """Begin a send or a recv."""

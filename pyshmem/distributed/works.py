@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import queue
 import threading
 from collections import deque
@@ -210,16 +211,21 @@ class Worker:
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="pyshmem.distributed", daemon=True)
             self._thread.start()
+            atexit.register(self.close, 1.0)
         self._last = work = Work(routine, results)
         self._calls.put((work, call))
         return work
 
-    def close(self) -> None:
-        """End the thread, after the calls that were given."""
+    def close(self, seconds: float | None = None) -> None:
+        """End the thread, after the calls that were given, at the exit of a program within ``seconds``.
+
+        An interpreter that ends while a thread is in torch's code, which may just drop the tensors of a call, aborts.
+        """
         if self._thread is not None:
             self._calls.put(None)
-            self._thread.join()
+            self._thread.join(seconds)
             self._thread = None
+            atexit.unregister(self.close)
 
     def _run(self) -> None:
         while (given := self._calls.get()) is not None:

@@ -329,9 +329,14 @@ for _ in range(8):  # PYSHMEM_MAX_TEAMS is 8: areas come back
     dist.destroy_process_group(dist.new_group(world))
 held = [dist.new_group(world) for _ in range(4)]
 refused(shmem.ArgumentError, "PYSHMEM_MAX_TEAMS: got 8 teams, which all exist", lambda: dist.new_group(world))
+dist.isend(torch.ones(3), (me + 1) % n)  # which nobody receives before the group ends
 dist.barrier()
 dist.destroy_process_group()
 dist.init_process_group("pyshmem", init_method="pyshmem://")
+sent, got = dist.isend(torch.full((3,), 2.0), (me + 1) % n), torch.empty(3)
+dist.recv(got, (me - 1) % n)
+same(got, torch.full((3,), 2.0), "recv in a group of the same name as one that has ended")
+sent.wait()
 value = torch.full((1,), float(me))
 dist.all_reduce(value)
 print(f"{me}: {value.item()}, threads {sorted({each.name for each in threading.enumerate()})}", flush=True)

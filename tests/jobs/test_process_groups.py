@@ -119,3 +119,18 @@ def test_a_group_without_all_pes_is_refused_and_an_exception_is_told_with_its_pl
     wants = "init_process_group: PE {}: world_size: got 1 processes; wants all 2 PEs, once each"
     assert sorted(out.splitlines()) == [f"{me}: {wants.format(me)}" for me in range(2)], err
     assert status == 1 and re.search(r"in fails\n", err), err
+
+
+AT_EXIT = """
+import torch
+import torch.distributed as dist
+import pyshmem.distributed
+dist.init_process_group("pyshmem")
+for group in [dist.new_group() for _ in range(8)]:
+    dist.all_reduce(torch.ones(4), group=group, async_op=True).wait()
+"""
+
+
+def test_a_program_may_end_while_threads_of_its_groups_drop_what_they_have_performed(tmp_path):
+    """A thread that torch's code keeps when the interpreter ends would abort the process."""
+    assert mpiexec(2, AT_EXIT, tmp_path=tmp_path)[0] == 0
