@@ -85,7 +85,7 @@ MUTANTS = [
     Mutant("timelines-plans-keep-the-context-of-before", _RUNTIME, "each.rebind()", "pass", "2 warm_timelines record_what"),
     Mutant("timelines-plans-record-after-the-end", _KERNELS, "self.bound, self.plainly = None, self._rebound", "pass",
            "jobs kernel_calls made_within"),
-    Mutant("timelines-decoding-starts-more-programs-than-fit", _OPS, "min(resident, fitting(compiled))", "resident",
+    Mutant("timelines-decoding-starts-more-programs-than-fit", _OPS, "min(self.most, slots(fitting(compiled)))", "self.most",
            "jobs amd_kernels no_more_programs"),
     Mutant("prediction-kernel-begins-before-the-last-program-ended", _TIMELINES, "for track in tracks[number])",
            "for track in tracks[number][1:])", "jobs gpu_prediction last_program"),
