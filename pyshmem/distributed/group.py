@@ -34,6 +34,12 @@ def _bare(tensors: Tensors) -> Tensors:
     return [each.detach() for each in tensors]
 
 
+def _tensors(given: Sequence[Any]) -> Tensors:
+    """The tensors among arguments, and those in lists of them."""
+    some = (each if isinstance(each, list) else [each] for each in given)
+    return [each for one in some for each in one if isinstance(each, torch.Tensor)]
+
+
 class Group(dist.ProcessGroup):
     """A process group whose processes are PEs. It is the group for tensors in CPU memory and in GPU memory."""
 
@@ -126,7 +132,7 @@ class Group(dist.ProcessGroup):
         return True
 
     def _perform(self, call: Callable[..., None], results: Tensors, opts: Any, *arguments: Any) -> Any:
-        used = [*results, *(each for each in arguments if isinstance(each, torch.Tensor))]
+        used = [*results, *_tensors(arguments)]
         return self._all(call.__name__, results, opts, lambda: call(self._place, *arguments), used)
 
     def _all(
@@ -146,7 +152,7 @@ class Group(dist.ProcessGroup):
             for row in rows:
                 call(self._place, *row)
 
-        used = [each for row in rows for each in row if isinstance(each, torch.Tensor)]
+        used = [each for row in rows for each in _tensors(row)]
         return self._all(f"{call.__name__}_coalesced", results, opts, calls, used)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:

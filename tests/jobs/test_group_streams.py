@@ -134,3 +134,16 @@ def test_a_tensor_that_unwraps_itself_does_so_in_planned_calls(planned):
     pair = TwoTensor(torch.zeros(4), torch.ones(4))
     three_calls(group, pair)
     assert seen == [each for each in PERFORMED for _ in range(2)]  # of each part
+
+
+def test_tensors_in_lists_are_kept_until_the_end_of_a_call_that_nobody_waits_for(monkeypatch):
+    """The program may drop them, and torch gives their memory to the stream that it allocates on."""
+    kept = []
+    monkeypatch.setattr(groups.Group, "_all", lambda self, routine, results, opts, call, used: kept.append(used))
+    group = groups.Group(dist.HashStore(), 0, 2)
+    group._place = None
+    output, sources = torch.zeros(2), [torch.ones(2), torch.ones(2)]
+    group.reduce_scatter([output], [sources], c10d.ReduceScatterOptions())
+    group.allgather_coalesced([[output], sources[:1]], [sources[1]])
+    for used, wanted in zip(kept, ([output, *sources], [output, *sources]), strict=True):
+        assert {each.data_ptr() for each in used} == {each.data_ptr() for each in wanted}
