@@ -15,8 +15,9 @@ from pyshmem.runtime.gpu.launch import small_ones
 
 
 class Aligned:
-    """A bound_kernels.Prepared for each form of addresses, multiples of 16 or others: the first call of a form compiles it.
+    """A bound_kernels.Prepared for each form of arrays, by their addresses and, on AMD's GPUs, sizes.
 
+    The first call of a form compiles it.
     Arrays keep their types from call to call.
     """
 
@@ -39,8 +40,8 @@ class Aligned:
             return Prepared(kernel, grid, fixed, given(numbers, arrays), constants, early, **options)
 
         self._given, self._made, self.numbers = given, made, numbers
-        self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16
-        self._usual: Prepared | None = None  # for arrays that are all
+        self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16, and small
+        self._usual: Prepared | None = None  # where addresses alone decide, for arrays that are all at such places
         self._words: list[int] = []  # of the numbers, once there is a form
         self._grid: tuple[int, ...] | None = None
 
@@ -59,13 +60,13 @@ class Aligned:
         """Do what a call does. addresses: those of the arrays."""
         form = self._usual
         if form is None or not are_aligned(addresses):
-            places = tuple([address & 15 == 0 for address in addresses])
+            places = *[address & 15 == 0 for address in addresses], *small_ones(arrays)
             form = self._forms.get(places)
             if form is None:
                 form = self._forms[places] = self._made(self.numbers, arrays)
             if self.numbers and not self._words:
                 self._words = form.words_of(*self.numbers)
-            if all(places):
+            if len(places) == len(addresses) and all(places):
                 self._usual = form
         if form.bound is None:
             form.plainly(None, self._grid, *self._given(self.numbers, arrays))

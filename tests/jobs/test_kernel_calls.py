@@ -8,6 +8,7 @@ import pytest
 import torch
 from pyshmem.kernels import bound_kernels
 from pyshmem.kernels import launch as launching
+from pyshmem.ops import aligned
 from pyshmem.runtime.errors import ArgumentError, LaunchError
 from pyshmem.runtime.event_ring import EventRing
 from pyshmem.runtime.gpu import launch
@@ -129,6 +130,29 @@ def test_tensors_of_more_than_2_gib_are_told_apart_for_amd_gpus_also_in_a_partit
         call.compile(x, (x, 3))
         call((1,), x, (x, 3))
     assert len(compiled) == len(call.known) == 2
+
+
+def test_plans_have_a_kernel_of_their_own_for_arrays_of_more_than_2_gib_on_amd_gpus(monkeypatch):
+    """As for those that are at no multiple of 16, whatever came before: a plan serves many numbers of rows."""
+    made = []
+
+    class Form(SimpleNamespace):
+        def plainly(self, stream, grid, *given):
+            self.calls.append(given)
+
+    def prepare(kernel, grid, fixed, given, *more):
+        made.append(Form(bound=None, calls=[]))
+        return made[-1]
+
+    monkeypatch.setattr(aligned, "Prepared", prepare)
+    monkeypatch.setattr(aligned, "small_ones", lambda arrays: tuple(len(each) < 8 for each in arrays))
+    small, large, odd = torch.zeros(4), torch.zeros(8), torch.zeros(5)[1:]
+    prepared = aligned.Aligned("some_norm", None, 1, (), {})
+    for array in (small, large, small, odd, large):
+        prepared(array)
+    assert [len(each.calls) for each in made] == [2, 2, 1]
+    places = aligned.ByPlaces(lambda array: len(array))
+    assert [places.of(each) for each in (small, large, torch.zeros(5), odd)] == [4, 8, 4, 4]
 
 
 def test_options_and_devices_are_told_apart(driver, kernel, monkeypatch):
