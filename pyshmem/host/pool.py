@@ -161,9 +161,8 @@ class _InPool(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
-            return (
-                NotImplemented  # tensors made of others, such as DTensor, unwrap themselves: their parts come here next
-            )
+            # tensors made of others, such as DTensor, unwrap themselves: their parts come here next
+            return NotImplemented
         result = func(*args, **(kwargs or {}))
         if not self._pool.is_here():
             return result

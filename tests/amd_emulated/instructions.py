@@ -14,7 +14,6 @@ import torch
 from emulator import EXEC, LANE, LANES, PC, Store, bits, emu
 from pyshmem.runtime import _native
 
-SPARE = 255  # the vector register that carries permuted operands
 # Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.
 NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, False), 26: (2, False)}
 SWAPS = {0x59: 16, 0x5A: 32}  # v_permlane16_swap, v_permlane32_swap
@@ -345,17 +344,20 @@ def permutation(word):
     source, exists = lanes(bits(word, 48, 40))
     enabled = (bits(word, 63, 60) >> LANE // 16 & 1) & (bits(word, 59, 56) >> LANE // 4 % 4 & 1) == 1
     zero = bits(word, 51, 51) == 1  # where there is nothing to read
-    plain = np.array([word & 0xFFFFFE00 | 256 + SPARE] + 4 * [0xBF800000], np.uint32)  # s_nop
+    result, other = bits(word, 24, 17), bits(word, 16, 9)
+    spare = next(each for each in range(255, 0, -1) if each not in (result, result + 1, other))
+    plain = np.array([word & 0xFFFFFE00 | 256 + spare] + 4 * [0xBF800000], np.uint32)  # s_nop
     run = emulated(plain.ctypes.data)
 
     def step(wave):
         active, after, mask = wave.active(), wave.pair(PC) + 8, wave.pair(EXEC)
-        readable = exists & active[source]
-        wave.vector[SPARE] = np.where(readable, wave.vector[bits(word, 39, 32)][source], 0)
+        readable, kept = exists & active[source], wave.vector[spare].copy()  # kernels may use all registers
+        wave.vector[spare] = np.where(readable, wave.vector[bits(word, 39, 32)][source], 0)
         written = active & enabled & (readable | zero)
         wave.set_pair(EXEC, int.from_bytes(np.packbits(written, bitorder="little").tobytes(), "little"))
         wave.set_pair(PC, plain.ctypes.data)
         run(wave)
+        wave.vector[spare] = kept
         wave.set_pair(EXEC, mask)
         wave.set_pair(PC, after)
 
