@@ -20,6 +20,7 @@ from pyshmem.host.init import listeners
 from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.runtime import _native
 from pyshmem.runtime.arguments import count_of, require_init
+from pyshmem.runtime.cpu_heap import STALE
 from pyshmem.runtime.errors import HeapExhaustedError, refuse
 from pyshmem.runtime.heap import Device, Heap
 from pyshmem.runtime.job import job
@@ -30,7 +31,6 @@ __all__ = ["pool"]
 _UNIT = 2 << 20  # bytes; torch takes GPU memory in multiples of this
 _KINDS = {"cpu": 0, "cuda": 1}  # those of _pool.h
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
-_STALE = 2  # the kind of blocks that tensors hold after the end of their pool
 _OWNED = "a tensor of the pool", "nothing: its memory is free again once the tensor is gone"  # by free and realloc
 
 
@@ -225,7 +225,7 @@ def pool_of(device: torch.device) -> Pool | None:
 
 def _forget(begun: bool) -> None:
     """The job begins, or it ends and takes the heap with it."""
-    if not _native.pool_blocks(_STALE):
+    if not _native.pool_blocks(STALE):
         _outlived.clear()
     if not begun:
         for each in _pools.values():

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
-_STALE = 2  # the kind of blocks of pool memory that tensors hold after the end of their pool
+STALE = 2  # the kind, POOL_STALE of _pool.h, of blocks that tensors hold after the end of their pool
 
 
 class CpuHeap(Heap):
@@ -68,7 +68,7 @@ class CpuHeap(Heap):
     def close(self) -> None:
         if self.segment is not None:
             # tensors can still be read, also those of the pool
-            pooled = ((start - self.base, start - self.base + size) for start, size in _native.pool_blocks(_STALE))
+            pooled = ((start - self.base, start - self.base + size) for start, size in _native.pool_blocks(STALE))
             inside = (each for each in pooled if 0 <= each[0] < self.size)
             self.segment.discard(sorted([*self.allocator.live(), *inside]))
         self.segment = None

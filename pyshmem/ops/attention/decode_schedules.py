@@ -88,13 +88,13 @@ class Local:
         least = form.BT if interpreter.active() else LEAST_BLOCKS * form.BT
         return Attend(kernel, least, slots(fitting(kernel.compiled)))
 
-    def step(self, sequences: int, tokens: int, page: int | None, arrays: tuple[torch.Tensor, ...]) -> Step:
+    def step(self, sequences: int, tokens: int, page: int | None, arrays: tuple[torch.Tensor, ...]) -> Launches:
         """Return the launches for so many sequences and tokens of each. arrays: like those of calls, in attend's order."""
         attend, groups = self._kernels(page).of(*arrays), sequences * self.problem.kv_heads
         splits = splits_of(groups, min(MOST_SPLITS, tokens // attend.least), attend.room)
         return self.launches(attend.kernel, Shape(*encoded_each(tokens, splits, groups)), groups, splits, arrays[-1])
 
-    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Step:
+    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Launches:
         raise NotImplementedError
 
 
@@ -111,8 +111,8 @@ class Fused(Local):
             "slot_logs": ((groups, 2, n, queries), torch.float32),
         }  # fmt: skip
 
-    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Step:
-        return Step(Numbered(kernel, shape), 0)
+    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Launches:
+        return Launches(Numbered(kernel, shape), 0)
 
 
 class BulkSynchronous(Local):
@@ -135,7 +135,7 @@ class BulkSynchronous(Local):
         size = self.groups * self.queries * (self.problem.width + 1)  # values, then logs
         return {"mine": ((size,), torch.float32), "all": ((self.problem.team.size * size,), torch.float32)}
 
-    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Step:
+    def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Launches:
         team, each = self.problem.team, self.queries * (self.problem.width + 1)
         mine, every = self.space["mine"][: groups * each], self.space["all"][: team.size * groups * each]
         attend, merge_splits = Numbered(kernel, shape), Numbered(self._merge_splits, shape)
@@ -147,10 +147,10 @@ class BulkSynchronous(Local):
             shmem.fcollect_on_stream(every, mine, team=team)
             merge_pes(arrays[-1])
 
-        return Step(perform, (splits + 1 + team.size) * mine.nbytes)
+        return Launches(perform, (splits + 1 + team.size) * mine.nbytes)
 
 
-class Step(NamedTuple):
+class Launches(NamedTuple):
     """The launches of calls with the same numbers, with the arrays that attend takes.
 
     bytes_reread: those of this PE's memory that a kernel of a call writes and a later one reads.
