@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
     from pyshmem.runtime.bootstrap import Comm
-    from pyshmem.runtime.descriptors import Mailbox
+    from pyshmem.runtime.mailbox import Mailbox
 
 __all__ = [
     "THREAD", "finalize", "global_exit", "info_get_name", "info_get_version", "init", "init_thread",
@@ -260,7 +260,7 @@ def _meet(mpi: Any, comm: Any, heap_size: int | str | None, device: Device | Non
     answers, mailbox = census.take(mpi.COMM_WORLD.rank, comm, host, heap_size, device)
     try:
         nodes.find(comm, answers)
-        job.first = answers[0].host, answers[0].place[0]
+        job.first = answers[0].host, answers[0].place.pid
         _open_heaps(comm, answers, mailbox)
         return answers[0].report
     finally:

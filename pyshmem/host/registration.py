@@ -11,6 +11,7 @@ from pyshmem.host.init import listeners
 from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.runtime.arguments import Array, Operand, an, describe, name_of, require_init
 from pyshmem.runtime.differing_calls import CODES, Call
+from pyshmem.runtime.encoding import passed
 from pyshmem.runtime.errors import (
     ArgumentError,
     DtypeError,
@@ -39,6 +40,7 @@ _WANTS = {
 }
 
 
+@passed
 class _Offer(NamedTuple):
     """What a PE tells the others of its tensor.
 

@@ -1,13 +1,13 @@
 """Connects the processes of a job without MPI, by the store of torch.distributed that torchrun or a process group has.
 
 Comm is what init uses of mpi4py's intracommunicators, StoreComm is the same on a store, and Torch stands where mpi4py's
-module MPI does. All of it serves init and failures only; data goes through the heaps.
+module MPI does. All of it serves init and failures only; data goes through the heaps. Torch's store listens on all
+addresses and asks nobody who they are: what is read there may be anybody's, so it is decoded as plain values.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 from contextlib import suppress
 from datetime import timedelta
@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import rendezvous
 
+from pyshmem.runtime.encoding import EncodingError, decode, encode
 from pyshmem.runtime.errors import LaunchError, WaitTimeoutError, listed, refuse
 from pyshmem.runtime.job import job
 
@@ -109,7 +110,7 @@ class StoreComm:
 
     def _post(self, mine: Any) -> None:
         self._round += 1
-        self._store.set(f"{self._round}/{self.rank}", pickle.dumps(mine))
+        self._store.set(f"{self._round}/{self.rank}", encode(mine))
 
     def _read(self, ranks: range) -> list[Any]:
         keys = [f"{self._round}/{rank}" for rank in ranks]
@@ -119,7 +120,14 @@ class StoreComm:
             missing = [rank for rank, key in zip(ranks, keys, strict=True) if not self._store.check([key])]
             got = f"no call from {listed(missing)} in {job.timeout:g} s"
             refuse(WaitTimeoutError, "init", "comm", got, f"the same call on all {self.size} processes")
-        return [pickle.loads(self._store.get(key)) for key in keys]
+        return [self._decoded(rank, self._store.get(key)) for rank, key in zip(ranks, keys, strict=True)]
+
+    def _decoded(self, rank: int, data: bytes) -> Any:
+        try:
+            return decode(data)
+        except EncodingError as error:
+            wants = "a store that this job alone writes to"
+            refuse(LaunchError, "init", "comm", f"what process {rank} has not written to torch's store, {error}", wants)
 
 
 class Torch:

@@ -6,18 +6,19 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyshmem.runtime import environment, local_cache, ranges
-from pyshmem.runtime.agreement import DescriptorError, gather
+from pyshmem.runtime.agreement import gather
 from pyshmem.runtime.areas import pool
-from pyshmem.runtime.descriptors import Mailbox, refuse_descriptors
+from pyshmem.runtime.encoding import passed
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.gpu import opening
 from pyshmem.runtime.job import job
+from pyshmem.runtime.mailbox import Mailbox, Place
 
 if TYPE_CHECKING:
     from pyshmem.runtime.bootstrap import Comm
-    from pyshmem.runtime.descriptors import Place
 
 
+@passed
 class Answer(NamedTuple):
     """What one PE says."""
 
@@ -50,10 +51,7 @@ def take(
 
     def answer() -> Answer:
         settings = _settings(heap_size, device)
-        try:
-            boxes.append(Mailbox())
-        except OSError as error:
-            refuse_descriptors(DescriptorError(error.errno, str(error)))
+        boxes.append(Mailbox())
         cores = sum(1 << core for core in os.sched_getaffinity(0))
         name, free = os.uname().nodename, environment.available_memory()
         return Answer(world, leader, name, cores, free, boxes[0].place, *settings)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyshmem.runtime.bootstrap import Comm
-    from pyshmem.runtime.descriptors import Mailbox, Place
+    from pyshmem.runtime.mailbox import Mailbox, Place
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyshmem.runtime.bootstrap import Comm
-    from pyshmem.runtime.descriptors import Mailbox, Place
+    from pyshmem.runtime.mailbox import Mailbox, Place
 
 
 MAP_FIXED, _PROT_NONE = 0x10, 0

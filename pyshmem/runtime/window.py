@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyshmem.runtime.agreement import together
 from pyshmem.runtime.allocator import Allocator
 from pyshmem.runtime.descriptors import Exchange, close_all
+from pyshmem.runtime.encoding import passed
 from pyshmem.runtime.shared_memory import LIBC, MAP_FIXED
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ _NO_ACCESS = 0
 _Name = tuple[int, ...]  # what no other memory has meanwhile; ends in the bytes of the chunk
 
 
+@passed
 class Chunk(NamedTuple):
     """Contiguous memory. source: a file descriptor, of memory of the GPU a handle.  start: its first byte there."""
 
@@ -123,7 +125,7 @@ class Window:
     def __init__(self, memory: Pages | Handles, world: Comm, node: Comm, stride: int) -> None:
         """Reserve the range. Errors: OSError or DriverError, on all PEs."""
         self._memory, self._world, self._node, self._stride = memory, world, node, stride
-        self._exchange = Exchange(world, node)
+        self._exchange = Exchange(node)
         self._mapped: dict[int, _Mapping] = {}  # by offset
         self._named: dict[
             _Name, tuple[int, int]
@@ -191,7 +193,7 @@ class Window:
             with together(self._world):
                 fds = [self._memory.export(chunk.source) for chunk in chunks[some]]
             with together(self._world):
-                theirs = self._exchange.swap_all(fds, [len(layout[some]) for layout in layouts])
+                theirs = self._exchange.swap_all(fds)
                 for rank, layout in enumerate(layouts):
                     before = sum(chunk.nbytes for chunk in layout[: some.start])
                     place = self._base + rank * self._stride + offset + before
@@ -256,6 +258,5 @@ class Window:
         for mapping in self._mapped.values():
             self._end(mapping)
         self._mapped.clear()
-        self._exchange.close()
         if self._base:
             self._memory.unreserve(self._base, self._stride * self._node.size)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyshmem.runtime.agreement import together
 from pyshmem.runtime.descriptors import Exchange, close_all, raise_limit
+from pyshmem.runtime.encoding import passed
 from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ _COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the o
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
 
 
+@passed
 class Choice(NamedTuple):
     """The method of mapping, "vmm" or "ipc", the driver's kind of memory, and the reason, for SHMEM_INFO."""
 
@@ -76,7 +78,7 @@ class VmmMapping:
         raise_limit()
         self._chunks: list[tuple[int, int, int]] = []  # address, bytes, handle
         self.size = self._range = 0
-        self._exchange = Exchange(world, node)
+        self._exchange = Exchange(node)
         granularity = 0
         try:
             with together(world):
@@ -158,7 +160,6 @@ class VmmMapping:
     def close(self) -> None:
         """Unmap and release all memory. A barrier before the call ensures that no PE accesses it any more."""
         with ExitStack() as every:  # if a call fails, the others are still made
-            every.callback(self._exchange.close)
             if self._range:
                 every.callback(self._driver.unreserve, self._range, self._bytes)
             for address, nbytes, handle in self._chunks:

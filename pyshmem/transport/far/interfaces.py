@@ -10,6 +10,7 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import NamedTuple
 
+from pyshmem.runtime.encoding import passed
 from pyshmem.runtime.environment import read
 from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
 
@@ -17,6 +18,7 @@ _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8913, 0x8915, 0x891B
 _UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40
 
 
+@passed
 class Interface(NamedTuple):
     """A network interface that is up and has an IPv4 address."""
 
