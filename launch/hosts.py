@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from .launchers import LaunchError
+from .units import whole
 
 _HOST = re.compile(r"(?P<name>[\w.-]+)(?::(?P<pes>\d+))?$")
 _WANTED = "host names, each with the number of its PEs if they differ: node1,node2 or node1:3,node2:1"
@@ -19,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group()
     where.add_argument("--hosts", metavar="LIST", help="run on these hosts: node1,node2 or node1:3,node2:1")
     where.add_argument("--hostfile", metavar="FILE", help="the hosts, one a line: node1, node1:3 or node1 slots=3")
-    parser.add_argument("-N", dest="per_node", type=int, metavar="PES", help="number of PEs on each host")
+    parser.add_argument("-N", dest="per_node", type=whole, metavar="PES", help="number of PEs on each host")
 
 
 def words(options: argparse.Namespace, launcher: str) -> list[str]:
@@ -72,10 +73,9 @@ def _listed(options: argparse.Namespace) -> list[tuple[str, int]]:
     if options.hostfile:
         try:
             lines = Path(options.hostfile).read_text().splitlines()
-        except OSError as error:
-            raise LaunchError(
-                f"--hostfile: got {options.hostfile!r}: {error.strerror}; wants a readable file"
-            ) from error
+        except (OSError, ValueError) as error:  # of a file, or of what it has
+            reason = getattr(error, "strerror", None) or error
+            raise LaunchError(f"--hostfile: got {options.hostfile!r}: {reason}; wants a file of host names") from error
         texts = [re.sub(r"\s+slots\s*=\s*", ":", line.partition("#")[0].strip()) for line in lines]
         return [_host("--hostfile", text) for text in texts if text]
     return [_host("--hosts", text) for text in (options.hosts or "").split(",") if options.hosts]
@@ -85,4 +85,4 @@ def _host(option: str, text: str) -> tuple[str, int]:
     found = _HOST.match(text.strip())
     if not found:
         raise LaunchError(f"{option}: got {text!r}; wants {_WANTED}")
-    return found["name"], int(found["pes"] or 0)
+    return found["name"], int((found["pes"] or "0")[:9])

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyshmem.runtime import interpreter, requirements
-from pyshmem.runtime.environment import parse_json
 from pyshmem.runtime.errors import grouped, listed
+from pyshmem.runtime.parsers import parse_json, shown
 from pyshmem.timelines import merging
 from pyshmem.version import __version__
 
@@ -21,6 +21,7 @@ from .job import Job, end_descendants, let_signals_end
 from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
 from .leftovers import JobDirectory, remove_stale
 from .output import Output, told
+from .units import whole
 
 FOUND = 3  # the exit status if the program ended well and the checker has found something
 USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"pyshmemrun of pyshmem {__version__}")
     tasks = os.environ.get("SLURM_NTASKS")
-    parser.add_argument("-n", "-np", "--np", type=_positive, required=not tasks, default=tasks, metavar="PES",
+    parser.add_argument("-n", "-np", "--np", type=whole, required=not tasks, default=tasks, metavar="PES",
                         help="number of PEs; in a Slurm job the default is its number of tasks")  # fmt: skip
     parser.add_argument("-m", dest="module", action="store_true", help="PROGRAM is a module, as for python -m")
     parser.add_argument("--mpiexec", metavar="COMMAND", help="the launcher: its path, with options if needed")
@@ -77,9 +78,9 @@ def _parser() -> argparse.ArgumentParser:
         "--heap-size", metavar="SIZE", help="each PE's heap, such as 512M or 2G; sets SHMEM_SYMMETRIC_SIZE"
     )
     parser.add_argument(
-        "--timeout", type=_positive, metavar="SECONDS", help="end the job after this time; its PEs print where they are"
+        "--timeout", type=whole, metavar="SECONDS", help="end the job after this time; its PEs print where they are"
     )
-    parser.add_argument("--dump-after", type=_positive, metavar="SECONDS",
+    parser.add_argument("--dump-after", type=whole, metavar="SECONDS",
                         help="then make each PE print where it is and what it waits for")  # fmt: skip
     parser.add_argument("--report", action="store_true", help="print the host, cores, NUMA node and GPU of each PE")
     parser.add_argument("-l", "--label", action="store_true", help="put the PE before each line of its output: [3] ...")
@@ -109,18 +110,11 @@ def _add_check(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check-file", metavar="FILE", help="with --check, write what it finds to FILE as JSON")
 
 
-def _positive(text: str) -> int:
-    number = int(text) if text.isdecimal() else 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"got {text!r}; wants an integer of at least 1")
-    return number
-
-
 def _timeline(text: str) -> Path:
     try:
         return Path(parse_json(text)).absolute()
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {text!r}; wants {error}") from None
+        raise argparse.ArgumentTypeError(f"got {shown(text)}; wants {error}") from None
 
 
 def _launch(options: argparse.Namespace) -> int:
@@ -248,11 +242,19 @@ def _program(options: argparse.Namespace) -> list[str]:
     return [path, *options.arguments]
 
 
+def _words(command: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(command))
+    except ValueError as error:
+        wants = "the path of mpiexec, mpirun or srun, with options as a shell reads them"
+        raise LaunchError(f"--mpiexec: got {shown(command)}: {error}; wants {wants}") from None
+
+
 def _find(options: argparse.Namespace, environment: dict[str, str]) -> tuple[Found, dict[str, str]]:
     """The launcher to use, with the variables that make mpi4py load its MPI."""
     if options.mpiexec:
-        whole = os.access(options.mpiexec, os.X_OK)  # a path with a space in it
-        command = (options.mpiexec,) if whole else tuple(shlex.split(options.mpiexec))
+        is_path = os.access(options.mpiexec, os.X_OK)  # which may have a space in it
+        command = (options.mpiexec,) if is_path else _words(options.mpiexec)
         choices = iter([named(command, options.launcher)])
     else:
         choices = candidates(options.launcher)

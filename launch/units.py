@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from pyshmem.runtime import parsers
+
 _PREFIXES = ("", "k", "M", "G", "T", "P")
 
 
@@ -23,6 +25,14 @@ def positive(text: str) -> float:
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"got {text}; wants a number above 0")
     return value
+
+
+def whole(text: str) -> int:
+    """Read an option that is a whole number, 1 or more."""
+    try:
+        return parsers.positive(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"got {parsers.shown(text)}; wants {error}") from None
 
 
 def require_order(parser: argparse.ArgumentParser, window: Sequence[float]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyshmem.runtime.environment import read as _read
+from pyshmem.runtime.environment import setting as _setting
 
-active = bool(_read("PYSHMEM_RACE_TRACES"))
-scheduled = _read("PYSHMEM_SCHEDULE") is not None
+active = bool(_setting("PYSHMEM_RACE_TRACES")[0])
+scheduled = bool(_setting("PYSHMEM_SCHEDULE")[0])
 
 
 def reads(*arrays: Any) -> None:

@@ -56,7 +56,7 @@ class Trace:
 
     def __init__(self, directory: str) -> None:
         self.path = Path(directory) / f"trace-{os.getpid()}"
-        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         self._sites: dict[tuple[int, int], int] = {}
         self._codes: list[Any] = []
         self._ids: dict[tuple[str, int], int] = {}

@@ -11,6 +11,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from pyshmem.runtime import _native
 from pyshmem.runtime.cpu_heap import cpu
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -155,7 +157,8 @@ def clear(index: int) -> None:
     """Clear the area and its scratch memory on this PE, in every heap: an earlier team may have used them."""
     for heap in heaps.values():
         heap.bytes_at(area(index, heap), area_bytes()).zero_()
-        heap.bytes_at(*scratch(heap, index)).zero_()
+        start, nbytes = scratch(heap, index)
+        heap.tensor(start, (nbytes,), torch.uint8).zero_()  # a small PYSHMEM_SCRATCH has none for this area
         heap.synchronize()
 
 

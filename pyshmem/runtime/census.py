@@ -70,8 +70,7 @@ def _settings(heap_size: int | str | None, device: str | None) -> tuple[Any, ...
     job.debug = environment.read("SHMEM_DEBUG")
     if heap_size is not None:
         job.size_setting = "heap_size of init, which overrides SHMEM_SYMMETRIC_SIZE"
-    for name in ("PYSHMEM_DUMP", "PYSHMEM_FAR", "PYSHMEM_FABRIC"):
-        environment.read(name)  # refused here, on all PEs
+    environment.check()  # here, so that all PEs refuse what one has
     ranges.check()
     local_cache.settle()
     pool.open(environment.read("PYSHMEM_MAX_TEAMS"))
@@ -107,6 +106,10 @@ def heap_bytes(answers: list[Answer]) -> int:
     for each in answers:
         pes, free, _ = hosts.get(each.leader, (0, each.free, ""))
         hosts[each.leader] = pes + 1, min(free, each.free), each.host
+    for name, extra in (("PYSHMEM_SCRATCH", job.scratch), ("PYSHMEM_STAGING", job.staging)):
+        for pes, free, host in hosts.values():
+            environment.require_memory(name, extra or 0, pes, free, host)
     return min(
-        environment.heap_bytes(asked, pes, job.device == "cpu", free, host) for pes, free, host in hosts.values()
+        environment.heap_bytes(asked, pes, job.device == "cpu", free - pes * (job.scratch or 0), host)
+        for pes, free, host in hosts.values()
     )

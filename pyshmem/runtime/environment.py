@@ -4,84 +4,27 @@ from __future__ import annotations
 
 import difflib
 import os
-import re
-import signal
 from collections.abc import Callable
-from decimal import Decimal
 from typing import Any, NamedTuple
 
 from pyshmem.runtime import site_defaults
 from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.runtime.parsers import (
+    MOST_BYTES,
+    count,
+    one_of,
+    parse_far,
+    parse_flag,
+    parse_folder,
+    parse_json,
+    parse_seconds,
+    parse_signal,
+    parse_size,
+    parse_writable,
+    shown,
+)
 
 PAGE = 4096
-_SIZE = re.compile(r"\s*(?P<number>(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)(?P<unit>[kmgt].*)?\s*", re.IGNORECASE | re.DOTALL)
-_UNITS = {None: 0, "k": 10, "m": 20, "g": 30, "t": 40}
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of "20m", "3.1M" or ".5g". Only the first letter of the unit counts (spec, Environment)."""
-    match = _SIZE.fullmatch(text)
-    if not match:
-        raise ValueError("a number of bytes, 0 or more, with an optional unit k, m, g or t, such as 512m")
-    unit = match["unit"]
-    exact = Decimal(match["number"]) * (1 << _UNITS[unit and unit[0].lower()])
-    return int(exact.to_integral_value(rounding="ROUND_CEILING"))
-
-
-def parse_flag(text: str) -> bool:
-    """Return False for 0, no, off, false or an empty text, otherwise True."""
-    return text.strip().lower() not in ("", "0", "no", "off", "false")
-
-
-def parse_seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < 1e9:
-        raise ValueError("a number of seconds, 0 for no limit")
-    return seconds
-
-
-def parse_count(text: str) -> int:
-    if not text.isdecimal():
-        raise ValueError("a number, 0 or more")
-    return int(text)
-
-
-def one_of(*choices: str) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise ValueError(" or ".join(choices))
-        return text
-
-    return parse
-
-
-def parse_far(text: str) -> str:
-    if text in ("mixed", "mpi"):
-        raise ValueError("fabric, which carries data without MPI's messages, or tcp, or auto")
-    return one_of("auto", "tcp", "fabric")(text)
-
-
-def parse_signal(text: str) -> signal.Signals:
-    name = text.upper()
-    try:
-        return signal.Signals[name if name.startswith("SIG") else f"SIG{name}"]
-    except KeyError:
-        raise ValueError("the name of a signal, as SIGUSR1") from None
-
-
-def parse_folder(text: str) -> str:
-    if not os.path.isabs(text):
-        raise ValueError("the absolute path of a folder, such as /tmp")
-    return text
-
-
-def parse_json(text: str) -> str:
-    if not text.endswith(".json"):
-        raise ValueError("the name of a file that ends with .json")
-    return text
 
 
 class Variable(NamedTuple):
@@ -114,7 +57,7 @@ VARIABLES = {
             "SMA_DEBUG",
         ),
         Variable("PYSHMEM_HEAP", one_of("cpu", "cuda"), None, "the default heap; cpu: there is no other heap"),
-        Variable("PYSHMEM_DEVICE", parse_count, None, "the GPU that this PE uses; unset: by its number on the host"),
+        Variable("PYSHMEM_DEVICE", count(1 << 16), None, "the GPU that this PE uses; unset: by its number on the host"),
         Variable(
             "PYSHMEM_PEER_MAP",
             one_of("auto", "vmm", "ipc", "none"),
@@ -136,7 +79,7 @@ VARIABLES = {
         ),
         Variable(
             "PYSHMEM_MAX_TEAMS",
-            parse_count,
+            count(1 << 16),
             64,
             "the most teams that can exist at a time, with the two predefined ones",
         ),
@@ -162,7 +105,7 @@ VARIABLES = {
         Variable("PYSHMEM_DUMP", parse_signal, None, "a signal, as SIGUSR1, for which a PE prints where it is"),
         Variable(
             "PYSHMEM_NODE_SIZE",
-            parse_count,
+            count(1 << 31),
             0,
             "PEs of a pretended node: for tests of several nodes on one machine; 0: the machine's nodes",
         ),
@@ -194,7 +137,7 @@ VARIABLES = {
         Variable("PYSHMEM_NVTX", parse_flag, False, "each host call is a range of NVTX or ROCTx, for profilers"),
         Variable("PYSHMEM_TRACE", parse_json, None, "the file for a timeline of the host calls of all PEs: out.json"),
         Variable(
-            "PYSHMEM_TRACE_EVENTS", parse_count, 1 << 20, "the most events of a PE in a timeline, of 64 bytes each"
+            "PYSHMEM_TRACE_EVENTS", count(1 << 32), 1 << 20, "the most events of a PE in a timeline, of 64 bytes each"
         ),
         Variable("PYSHMEM_TRACE_TORCH", parse_flag, False, "timelines have the operators of torch, too"),
         Variable(
@@ -204,7 +147,7 @@ VARIABLES = {
             "PYSHMEM_SYMMETRIC_LIBS", str, None, "C programs: the libraries with symmetric static data, libx:liby"
         ),
         Variable("PYSHMEM_PYTHON", str, None, "C programs: the Python in which pyshmem is installed; pyshmemrun's own"),
-        Variable("PYSHMEM_RACE_TRACES", str, None, "the directory for the traces of pyshmemrun --check"),
+        Variable("PYSHMEM_RACE_TRACES", parse_writable, None, "the directory for the traces of pyshmemrun --check"),
         Variable("PYSHMEM_SCHEDULE", str, None, "the seed of pyshmemrun --check=schedules"),
         Variable("PYSHMEM_QUIET", parse_flag, False, "print no notes: of a single PE, of Triton's interpreter"),
     )
@@ -243,7 +186,13 @@ def read(name: str) -> Any:
         return row.parse(text)
     except ValueError as error:
         named = used if used in (name, row.alias) else f"{name} of {used}"
-        refuse(ArgumentError, "init", named, repr(text), str(error))
+        refuse(ArgumentError, "init", named, shown(text), str(error))
+
+
+def check() -> None:
+    """Read all variables. Errors: ArgumentError for one that has no meaning, also if nothing reads it in this job."""
+    for name in VARIABLES:
+        read(name)
 
 
 def listing(settled: dict[str, str]) -> str:
@@ -307,15 +256,15 @@ def heap_bytes(
         return usual
     if not main:
         return min(asked, usual)
-    if asked * node_pes > free:
-        refuse(
-            HeapExhaustedError,
-            "init",
-            "heap_size",
-            f"{asked} bytes for each of {node_pes} PEs",
-            f"at most {free} bytes in all, the free memory of {host}",
-        )
+    require_memory("heap_size", asked, node_pes, free, host)
     return asked
+
+
+def require_memory(argument: str, asked: int, node_pes: int, free: int, host: str) -> None:
+    """Errors: HeapExhaustedError if so many bytes for each PE are more than a host has."""
+    if asked * node_pes > free:
+        got = f"{asked} bytes for each of {node_pes} PEs"
+        refuse(HeapExhaustedError, "init", argument, got, f"at most {free} bytes in all, the free memory of {host}")
 
 
 def _argument_bytes(asked: str | int) -> int:
@@ -323,9 +272,8 @@ def _argument_bytes(asked: str | int) -> int:
         try:
             return parse_size(asked)
         except ValueError as error:
-            refuse(ArgumentError, "init", "heap_size", repr(asked), str(error))
-    if isinstance(asked, bool) or not isinstance(asked, int) or asked < 0:
-        refuse(
-            ArgumentError, "init", "heap_size", repr(asked), "a number of bytes, 0 or more, or a text such as '512m'"
-        )
+            refuse(ArgumentError, "init", "heap_size", shown(asked), str(error))
+    if isinstance(asked, bool) or not isinstance(asked, int) or not 0 <= asked <= MOST_BYTES:
+        wants = "a number of bytes, 0 or more and below 2**64, or a text such as '512m'"
+        refuse(ArgumentError, "init", "heap_size", shown(asked), wants)
     return asked

@@ -7,7 +7,7 @@ import pytest
 from jobs import mpiexec
 
 import pyshmem as shmem
-from pyshmem.runtime import environment, local_cache
+from pyshmem.runtime import environment, local_cache, parsers
 
 SIZES = {
     "0": 0, "20": 20, "4096": 4096, "20m": 20971520, "20M": 20971520, "1k": 1024, "2G": 2 << 30, "1t": 1 << 40, "3T": 3 << 40,
@@ -46,23 +46,23 @@ SECONDS = {
 def test_a_size_is_a_number_times_the_first_letter_of_its_unit_rounded_up(text):
     if SIZES[text] is None:
         with pytest.raises(ValueError, match=r"^a number of bytes, 0 or more, with an optional unit k, m, g or t"):
-            environment.parse_size(text)
+            parsers.parse_size(text)
     else:
-        assert environment.parse_size(text) == SIZES[text]
+        assert parsers.parse_size(text) == SIZES[text]
 
 
 @pytest.mark.parametrize("text", FLAGS, ids=repr)
 def test_a_flag_is_set_by_anything_that_does_not_say_no(text):
-    assert environment.parse_flag(text) is FLAGS[text]
+    assert parsers.parse_flag(text) is FLAGS[text]
 
 
 @pytest.mark.parametrize("text", SECONDS, ids=repr)
 def test_seconds_are_a_finite_number_not_below_0(text):
     if SECONDS[text] is None:
         with pytest.raises(ValueError, match=r"^a number of seconds, 0 for no limit$"):
-            environment.parse_seconds(text)
+            parsers.parse_seconds(text)
     else:
-        assert environment.parse_seconds(text) == SECONDS[text]
+        assert parsers.parse_seconds(text) == SECONDS[text]
 
 
 @pytest.fixture
@@ -273,3 +273,117 @@ def test_a_cache_that_the_user_has_chosen_is_kept_and_one_that_cannot_be_made_is
     variables.setenv("PYSHMEM_LOCAL_CACHE", "tmp")
     with pytest.raises(shmem.ArgumentError, match="got 'tmp'; wants the absolute path of a folder"):
         local_cache.settle()
+
+
+# what a text may be by mistake: beyond every bound, of another kind, of another encoding, of two lines
+TEXTS = [
+    "0", "1", "100", "-1", "-0", "+5", "1.5", "1e400", "1e999999999999999999999", ".", "9" * 5000, "9" * 19, "0." + "0" * 5000 + "1",
+    "2 ** 8", "nan", "-inf", "1e-320", "x", "X" * 5000, "two\nlines", "\u0663", "\u00b2", "\udcff", "/", "/nowhere/at/all", "/dev/null",
+    "/" + "n" * 5000, "SIGKILL", "STOP", "SIGSEGV", "SIG", "auto", "mpi", "none", "8589934592g", "17e18", "x.json", "'", "%s{}$(",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", environment.VARIABLES)
+def test_whatever_a_variable_has_it_has_a_meaning_or_one_line_refuses_it(name, variables):
+    for text in TEXTS:
+        variables.setenv(name, text)
+        try:
+            environment.read(name)
+        except shmem.ArgumentError as error:
+            said = str(error)
+            assert said.startswith(f"init: PE ?: {name}: got ") and "; wants " in said
+            assert "\n" not in said and len(said) < 400, said
+        else:
+            environment.listing({})
+
+
+BOUNDS = [
+    (parsers.parse_size, "16777215t", "16777216t"),
+    (parsers.parse_size, str((1 << 64) - 1), str(1 << 64)),
+    (parsers.count(10, 2), "2", "1"),
+    (parsers.count(10, 2), "10", "11"),
+    (parsers.parse_seconds, "999999999", "1e9"),
+    (parsers.parse_signal, "usr1", "KILL"),
+    (parsers.parse_signal, "SIGTERM", "SIGSTOP"),
+    (parsers.parse_signal, "SIGRTMAX", "SIGABRT"),
+    (parsers.parse_writable, "/tmp", "/nowhere"),
+]
+
+
+@pytest.mark.parametrize("parse, good, bad", BOUNDS, ids=str)
+def test_each_parser_knows_its_bounds(parse, good, bad):
+    parse(good)
+    with pytest.raises(ValueError):
+        parse(bad)
+
+
+def test_no_time_is_so_short_that_it_counts_as_none():
+    assert parsers.parse_seconds("1e-320") > 0 and parsers.parse_seconds("0.0") == 0
+
+
+@pytest.mark.parametrize("asked", [1 << 64, 10**5000, "9" * 5000, -(10**5000)], ids=lambda asked: str(type(asked)))
+def test_a_heap_of_any_number_of_digits_is_refused_in_one_line(asked, variables):
+    with pytest.raises(shmem.ArgumentError, match=r"^init: PE \?: heap_size: got .{1,100}; wants ") as refused:
+        environment.asked_bytes(asked)
+    assert len(str(refused.value)) < 400
+
+
+FUZZED = """
+import os, sys
+import torch
+import pyshmem as shmem
+
+for name in NAMES:
+    for text in TEXTS:
+        os.environ[name] = text
+        try:
+            shmem.init(heap_size="1m", device="cpu")
+        except shmem.ShmemError as error:
+            assert name in str(error) and "\\n" not in str(error), (name, text, error)
+        else:
+            x = torch.ones(1000)
+            try:
+                shmem.sum_reduce(x, x)
+            except shmem.HeapExhaustedError as error:
+                assert "PYSHMEM_STAGING" in str(error), (name, text, error)
+            else:
+                assert x[0] == shmem.n_pes(), (name, text)
+            shmem.finalize()
+        del os.environ[name]
+print("all")
+"""
+# what init reads; what is read at import has the test above
+OF_INIT = [name for name in environment.VARIABLES if name not in ("PYSHMEM_NVTX", "PYSHMEM_TRACE", "SHMEM_INFO", "SHMEM_VERSION",
+           "PYSHMEM_REPORT", "PYSHMEM_WAIT_TIMEOUT", "PYSHMEM_QUIET", "PYSHMEM_CHECK", "PYSHMEM_RACE_TRACES")]  # fmt: skip
+FEW = ["0", "1", "100", "20k", "-1", "9" * 5000, "1e30", "900t", "x", "/nowhere", "SIGKILL", "\udcff"]
+
+
+@pytest.mark.parametrize("pes", [1, 2])
+@pytest.mark.parametrize("part", range(3))
+def test_init_with_any_setting_works_or_is_refused_on_all_pes_by_the_variable_s_name(part, pes, tmp_path):
+    """No PE hangs, and none ends with another error: 0, 1 and 100 bytes of scratch memory gave a ValueError."""
+    program = FUZZED.replace("NAMES", repr(OF_INIT[part::3])).replace("TEXTS", ascii(FEW))
+    status, out, err = mpiexec(pes, program, tmp_path=tmp_path)
+    assert (status, out.count("all")) == (0, pes), err
+
+
+@pytest.mark.parametrize("name", ["PYSHMEM_SCRATCH", "PYSHMEM_STAGING"])
+def test_memory_beside_the_heap_that_no_machine_has_is_refused(name, tmp_path):
+    """It hung, or the system killed the job."""
+    program = "import pyshmem as shmem\ntry:\n    shmem.init()\nexcept shmem.HeapExhaustedError as error:\n    print(error)\n"
+    out = mpiexec(2, program, tmp_path=tmp_path, environment={name: "900t"})[1]
+    said = rf"init: PE [01]: {name}: got {900 << 40} bytes for each of 2 PEs; wants at most \d+ bytes in all, the free"
+    assert len(re.findall(said, out)) == 2, out
+
+
+def test_the_heap_and_its_scratch_memory_fit_together(variables):
+    """A heap without a size gets less; before, both together could be more than the machine has."""
+    from pyshmem.runtime import census
+
+    answer = census.Answer(0, 0, "host", 1, 1 << 30, None, 0, None, None, None, 0, None, "", False)
+    variables.setattr(census.job, "scratch", 400 << 20)
+    variables.setattr(census.job, "staging", None)
+    assert census.heap_bytes([answer] * 2) == ((1 << 30) - (800 << 20)) // 4 // 4096 * 4096
+    variables.setattr(census.job, "scratch", 600 << 20)
+    with pytest.raises(shmem.HeapExhaustedError, match="PYSHMEM_SCRATCH: got 629145600 bytes for each of 2 PEs"):
+        census.heap_bytes([answer] * 2)
