@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyshmem.timelines.prediction import Machine, Model, Prediction, best_of, predicted
+from pyshmem.timelines.reading import read
 from pyshmem.timelines.replay import Timeline
 from pyshmem.timelines.runs import Window
-from pyshmem.timelines.taxes import read
 
 from .units import positive, require_order, short
 

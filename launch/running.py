@@ -101,8 +101,11 @@ def _pages(pid: int) -> Iterator[Running]:
 
 
 def _mapped(path: str) -> mmap.mmap:
-    file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    """Map a page. Errors: OSError; ValueError if it is none: root may look at a process that offers it another file."""
+    file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
+        if not os.readlink(f"/proc/self/fd/{file}").startswith(_LINK):
+            raise ValueError("another file by now")
         return mmap.mmap(file, PAGE)
     finally:
         os.close(file)

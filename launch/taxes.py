@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from pyshmem.timelines import merging
 from pyshmem.timelines.programs import by_programs
+from pyshmem.timelines.reading import read
 from pyshmem.timelines.replay import Timeline, savings
-from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links, read
+from pyshmem.timelines.taxes import PARTS, Call, Taxes, divided, links
 
 from .rereads import rows_of
 from .units import positive, require_order, short
@@ -58,7 +59,7 @@ def _run(arguments: Sequence[str]) -> int:
     except (OSError, ValueError) as error:
         print(f"pyshmem taxes: {error}", file=sys.stderr)
         return 2
-    console = Console(width=None if sys.stdout.isatty() else 160)
+    console = Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False)  # names are what they are
     _print_parts(console, Table, taxes, saved, shown)
     _print_programs(console, Table, calls)
     _print_links(console, Table, calls, max(taxes.whole.values(), default=0.0))

@@ -167,7 +167,7 @@ def _show(job: Job, looks: Iterator[list[Rates]], once: bool) -> int:
     except ImportError:
         print("pyshmem top: got no package rich; wants it, or --json: pip install rich", file=sys.stderr)
         return 2
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
     title = f"{job.program()}, job {job.name}: {_place(job)}"
     states: list[str] = []
     if once or not sys.stdout.isatty():

@@ -23,6 +23,7 @@ _WATCHED = struct.calcsize("<2Q2Q3Qq2Q2Q")
 _ENDED, _USED, _WHERE = _WATCHED + 8, _WATCHED - 32, _COUNTS.size
 _WHERE_BYTES = 256
 _TEXT = 1024  # where the description begins, as JSON
+_NUMBERS = "job", "pe", "n_pes", "pid"  # of it; and the text host
 
 
 class Counts(NamedTuple):
@@ -51,12 +52,19 @@ def counts(page: mmap.mmap) -> Counts:
 
 
 def _where(page: mmap.mmap) -> str:
-    return page[_WHERE : _WHERE + _WHERE_BYTES].partition(b"\0")[0].decode(errors="replace")
+    text = page[_WHERE : _WHERE + _WHERE_BYTES].partition(b"\0")[0].decode(errors="replace")
+    return "".join(each if each.isprintable() else "?" for each in text)  # a terminal would obey what is not
 
 
 def description(page: mmap.mmap) -> dict[str, Any]:
-    """What the PE has said of itself. Errors: ValueError before it has."""
-    found: dict[str, Any] = json.loads(page[_TEXT:].rstrip(b"\0"))
+    """What the PE has said of itself. Errors: ValueError before it has, and for what no PE says of itself."""
+    try:
+        found: dict[str, Any] = json.loads(page[_TEXT:].rstrip(b"\0"))
+        right = isinstance(found["host"], str) and all(type(found[name]) is int for name in _NUMBERS)
+    except (KeyError, TypeError, RecursionError):
+        right = False
+    if not right:
+        raise ValueError("a page that no PE has written")
     return found
 
 

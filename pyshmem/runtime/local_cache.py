@@ -10,6 +10,7 @@ from pyshmem.runtime import environment
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 VARIABLE, TRITONS = "PYSHMEM_LOCAL_CACHE", "TRITON_CACHE_DIR"
+_NOBODY = 65534  # as the kernel names users that a namespace does not have
 
 
 def settle() -> None:
@@ -32,4 +33,23 @@ def settle() -> None:
     if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid() or state.st_mode & 0o022:
         wants = f"{own} on {os.uname().nodename} to be a folder of this user, in which nobody else may write"
         refuse(ArgumentError, "init", VARIABLE, repr(parent), wants)
+    if open_to := _replaceable(parent):
+        wants = f"a folder that no other user of {os.uname().nodename} may replace, as {open_to} can be"
+        refuse(ArgumentError, "init", VARIABLE, repr(parent), wants)
     os.environ[TRITONS] = own
+
+
+def _replaceable(folder: str) -> str:
+    """Return the first of a folder and those above in which another user may put something in place of what is there.
+
+    In a sticky folder, as /tmp, each user moves only what is theirs. Root's are seen as of nobody in some containers.
+    """
+    trusted = {0, os.getuid(), _NOBODY}
+    folder = os.path.realpath(folder)
+    while True:
+        state = os.stat(folder)
+        if state.st_uid not in trusted or (state.st_mode & 0o022 and not state.st_mode & stat.S_ISVTX):
+            return folder
+        if folder == os.path.dirname(folder):
+            return ""
+        folder = os.path.dirname(folder)

@@ -97,7 +97,7 @@ class _File:
     @property
     def because(self) -> list[str]:
         """Why events were lost, if any were."""
-        reason = f"{self._path.name}: {os.strerror(self._error)}" if self._error else limited(self._room)
+        reason = f"{self._path.name}: {os.strerror(self._error & 0xFFFF)}" if self._error else limited(self._room)
         return [reason] if self.lost else []
 
     def rows(self) -> bytes:
@@ -105,7 +105,8 @@ class _File:
             return b""
         with self._path.open("rb") as file:
             file.seek(_FIRST)
-            return file.read(min(self._taken, self._room) * EVENT.size)
+            most = min(self._taken, self._room) * EVENT.size
+            return file.read(min(most, self._path.stat().st_size))
 
 
 class Part:
@@ -118,26 +119,30 @@ class Part:
         self.lost_in_kernels = 0
         self.gpu_errors: list[int | None] = []
         self._because_in_kernels: list[str] = []
-        for line in notes.read_text().splitlines():
+        for line in notes.read_text(errors="replace").splitlines():
             try:
-                note: dict[str, Any] = json.loads(line)
-            except ValueError:
-                break  # cut where the disk was full
-            self.pe, self.n_pes = note.get("pe", self.pe), note.get("n_pes", self.n_pes)
-            self.host, self.pid = note.get("host", self.host), note.get("pid", self.pid)
-            self.ended |= "end" in note
-            if "name" in note:
-                self.names[note["name"][0]] = note["name"][1]
-            if "clock" in note:
-                self.clocks.append(tuple(note["clock"]))
-            if "kernels" in note:
-                lost, error, because = note["kernels"]
-                self.lost_in_kernels += lost
-                self.gpu_errors.append(error)
-                self._because_in_kernels += because
+                self._take(json.loads(line))
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+                break  # cut where the disk was full, or damaged
         self._calls, self._requests = _File(notes.with_suffix(".events")), _File(notes.with_suffix(".requests"))
         self._gpu = notes.with_suffix(".kernels")
         self.ended |= bool(self._calls.closed)  # also where the notes had no space
+
+    def _take(self, note: dict[str, Any]) -> None:
+        self.pe, self.n_pes = int(note.get("pe", self.pe)), int(note.get("n_pes", self.n_pes))
+        self.host, self.pid = str(note.get("host", self.host)), int(note.get("pid", self.pid))
+        self.ended |= "end" in note
+        if "name" in note:
+            number, name = note["name"]
+            self.names[int(number)] = str(name)
+        if "clock" in note:
+            here, ahead, error = map(int, note["clock"])
+            self.clocks.append((here, ahead, error))
+        if "kernels" in note:
+            lost, off, because = note["kernels"]
+            self.lost_in_kernels += int(lost)
+            self.gpu_errors.append(None if off is None else int(off))
+            self._because_in_kernels += map(str, because)
 
     @property
     def lost(self) -> int:
@@ -157,14 +162,16 @@ class Part:
         found = []
         for row in EVENT.iter_unpack(data[: len(data) // EVENT.size * EVENT.size]):
             begin, end, *rest, name, thread, op, flags, track = row
-            if begin:  # 0: taken as the PE was killed
+            if 0 < begin < LAST and (not end or begin <= end < LAST):  # 0: taken as the PE was killed
                 words = (*rest, self._named(name, track), thread, op, flags, track)
-                found.append(Event(self.pe, self.aligned(begin), self.aligned(end) if end else 0, *words))
+                start = self.aligned(begin)
+                found.append(Event(self.pe, start, max(start, self.aligned(end)) if end else 0, *words))
         return iter(sorted(found, key=lambda each: (each.begin, -each.end)))
 
     def _named(self, number: int, track: int) -> str:
         if track in (PROXY, SERVICE):
-            return f"{'proxy' if track == PROXY else 'service'}.{REQUESTS[number]}"
+            what = REQUESTS[number] if number < len(REQUESTS) else f"request {number}"
+            return f"{'proxy' if track == PROXY else 'service'}.{what}"
         return self.names.get(number, f"call {number}")
 
     def aligned(self, time: int) -> int:

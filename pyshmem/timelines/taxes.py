@@ -7,11 +7,9 @@ is waited for waits itself, the one that it waits for is the cause.
 
 from __future__ import annotations
 
-import json
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU
@@ -28,6 +26,7 @@ COMPUTING, LAUNCHES, GPU, WAITING, MEETING, COMMUNICATION, LIBRARY = PARTS = (
 _COMMUNICATES = ("put", "get", "atomic", "order", "meet")
 _OWNERS = ("kernel", "operator")
 _PAUSE = 0.5  # us between programs in which the GPU counts as busy
+_LONGEST = 200  # PEs of a chain of causes that is followed
 OF_LIBRARY = ("shmem.launch", "shmem.finalize")  # meetings that move no data
 
 
@@ -73,24 +72,6 @@ class Taxes(NamedTuple):
     waited: dict[int, dict[int, float]]
 
 
-def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
-    """The calls and arrows of a timeline, and what is incomplete in it. Errors: OSError; ValueError if it is none."""
-    try:
-        text = path.read_text()
-    except FileNotFoundError:
-        raise ValueError(f"got no file {path}; wants a timeline: pyshmemrun --trace {path} writes one") from None
-    try:
-        found = json.loads(text)
-        rows = found["traceEvents"]
-        calls = [call_of(row) for row in rows if row["ph"] == "X"]
-        sources = {row["id"]: (row["pid"], row["tid"], row["ts"]) for row in rows if row["ph"] == "s"}
-        arrows = [Arrow(*sources[row["id"]], row["pid"], row["tid"], row["ts"], row["cat"] == "request")
-                  for row in rows if row["ph"] == "f"]  # fmt: skip
-        return calls, arrows, list(_notes(found["metadata"]))
-    except (KeyError, TypeError, ValueError):
-        raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
-
-
 def call_of(row: dict[str, Any]) -> Call:
     """The call of a slice."""
     end = row["ts"] + row["dur"]
@@ -98,17 +79,6 @@ def call_of(row: dict[str, Any]) -> Call:
     known = row["pid"], row["tid"], row["name"], row["cat"], details.get("team", ""), details.get("ended_by")
     again = details.get("plan", ""), details.get("read_again_within", 0), tuple(details.get("read_again", {}).items())
     return Call(row["ts"], end, *known, details.get("bytes", 0), details.get("pe", -1), *again)
-
-
-def _notes(metadata: dict[str, Any]) -> Iterator[str]:
-    for pe, lost in metadata["lost_events"].items():
-        yield f"PE {pe} has lost its last {lost} events: {', '.join(metadata['lost_because'][pe])}"
-    if metadata["unfinished_pes"]:
-        yield f"PEs that have not ended: {metadata['unfinished_pes']}"
-    if metadata["missing_pes"]:
-        yield f"PEs without events: {metadata['missing_pes']}"
-    if error := max((each or 0 for each in metadata["clock_error_us"].values()), default=0):
-        yield f"times of GPUs and of other hosts have an error of up to {error:.1f} us"
 
 
 def _none() -> dict[str, float]:
@@ -183,7 +153,7 @@ def _causes(
         if start >= end:
             break
         start, stop = max(start, begin), min(stop, end)
-        if stop > start and other not in known:
+        if stop > start and other not in known and len(known) < _LONGEST:
             if start > begin:
                 yield who, start - begin
             yield from _causes(waits, start, stop, other, known | {who})

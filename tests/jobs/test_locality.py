@@ -13,7 +13,7 @@ from pyshmem.ops.gemm.copy_engine import DEEP
 from pyshmem.ops.gemm.problem import Operand, Options, Problem
 from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE
-from pyshmem.timelines import locality, taxes
+from pyshmem.timelines import locality, reading, taxes
 from pyshmem.timelines.events import ENDS, HOST, PLAN, READS, WRITES, Event
 
 MEGA = 1 << 20
@@ -206,7 +206,7 @@ def rows(tmp_path_factory):
     folder = tmp_path_factory.mktemp("locality")
     status, _, err = mpiexec(N, PROGRAM, tmp_path=folder)
     assert status == 0, err
-    read = {path.stem: locality.by_calls(taxes.read(path)[0]) for path in folder.glob("*.json")}
+    read = {path.stem: locality.by_calls(reading.read(path)[0]) for path in folder.glob("*.json")}
     metadata = {path.stem: json.loads(path.read_text())["metadata"] for path in folder.glob("*.json")}
     for name, each in metadata.items():
         totals = {str(pe): {call: row.nbytes for call, row in own.items()} for pe, own in read[name].items()}
@@ -283,7 +283,7 @@ def test_decoding_in_one_kernel_leaves_nothing_and_in_four_its_parts(rows):
 def test_with_torch_its_operators_are_calls_that_read_and_write_and_compute(tmp_path):
     status, _, err = mpiexec(N, WITH_TORCH, tmp_path=tmp_path, environment={"PYSHMEM_TRACE_TORCH": "1"})
     assert status == 0, err
-    calls, _, _ = taxes.read(tmp_path / "out.json")
+    calls, _, _ = reading.read(tmp_path / "out.json")
     row = locality.by_calls(calls)[0]
     half, product = N * BLOCK // 2, "gemm_reduce_scatter by bulk_synchronous"
     assert row["torch.relu"] == (1, None, {WRITTEN: N * BLOCK})
@@ -293,7 +293,7 @@ def test_with_torch_its_operators_are_calls_that_read_and_write_and_compute(tmp_
     (relu,) = (each for each in calls if each.pe == 0 and each.name == "torch.relu")
     parts = taxes.divided(calls).parts[0]
     assert relu.kind == "torch" and parts["computing"] >= relu.end - relu.begin
-    calls, _, _ = taxes.read(tmp_path / "next.json")
+    calls, _, _ = reading.read(tmp_path / "next.json")
     assert [each.name for each in calls] == ["torch.sigmoid"] * N
 
 

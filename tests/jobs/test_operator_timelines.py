@@ -2,7 +2,7 @@
 
 import pytest
 from jobs import mpiexec
-from pyshmem.timelines import taxes
+from pyshmem.timelines import reading, taxes
 from trace_format import checked
 
 # by file: the operator, its kernel, what the programs mark, and the calls that carry its data and end its waits
@@ -90,7 +90,7 @@ def timelines(tmp_path_factory):
     assert status == 0, err
     for path in folder.glob("*.json"):
         checked(path)
-    return {path.stem: taxes.read(path)[0] for path in folder.glob("*.json")}
+    return {path.stem: reading.read(path)[0] for path in folder.glob("*.json")}
 
 
 @pytest.mark.parametrize("name", TRACED)

@@ -7,7 +7,7 @@ import matplotlib
 import pytest
 from hypothesis import given, settings, strategies as st
 from pyshmem.launch import taxes as command
-from pyshmem.timelines import taxes
+from pyshmem.timelines import reading, taxes
 from pyshmem.timelines.programs import by_programs
 from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU
 
@@ -75,7 +75,7 @@ OF_GPUS = (  # the host waits for two kernels, then for a copy; computes while a
 def read(rows, tmp_path):
     path = tmp_path / "out.json"
     path.write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
-    calls, arrows, notes = taxes.read(path)
+    calls, arrows, notes = reading.read(path)
     assert not arrows and not notes
     return taxes.divided(calls)
 
@@ -112,7 +112,7 @@ def test_links_have_the_rate_while_a_call_runs_and_are_printed(tmp_path, capsys)
     rows.append(row(1, 0, 200, "shmem.put", "put", bytes=1_000_000) | {"args": {"bytes": 1, "pe": 1}})  # to itself
     path = tmp_path / "out.json"
     path.write_text(json.dumps({"metadata": METADATA, "traceEvents": rows}))
-    found = taxes.links(taxes.read(path)[0])
+    found = taxes.links(reading.read(path)[0])
     assert found == {(0, 1): (3, 60_000, 25), (1, 0): (1, 1_000_000, 200)}
     assert found[0, 1].rate == pytest.approx(2.4)
     assert command.main([str(path)]) == 0
@@ -179,7 +179,7 @@ def test_programs_of_kernels_are_in_their_innermost_mark_or_call_and_name_whom_t
                 row(1, 0, 20, "tile", "span", OF_GPU + 4), row(1, 0, 9, "copy", "copy", COPIES_FROM)]  # fmt: skip
     path = tmp_path / "out.json"
     path.write_text(json.dumps({"metadata": METADATA, "traceEvents": interpreted + compiled}))
-    assert by_programs(taxes.read(path)[0]) == {
+    assert by_programs(reading.read(path)[0]) == {
         0: {"outside of both": (1, 40, {}), "tile": (1, 30, {}), "dev.store": (1, 10, {})},
         1: {"tile": (2, 70, {}), "dev.wait_until": (1, 30, {0: 30})},
     }

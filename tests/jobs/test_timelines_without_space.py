@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from jobs import python
-from pyshmem.timelines import merging, taxes
+from pyshmem.timelines import merging, reading
 from pyshmem.timelines.events import EVENT
 from pyshmem.timelines.recording import appended
 from trace_format import checked
@@ -128,7 +128,7 @@ def test_a_timeline_on_a_full_disk_opens_and_is_whole_when_there_is_space_again(
     (line,) = merging.finish(kept, whole=False)
     assert line.endswith("pe-0.events: No space left on device")
     assert len(slices(kept)[1]) == 1 << 14
-    assert f"PE 0 has lost its last 3617 events: {metadata['lost_because']['0'][0]}" in taxes.read(kept)[2]
+    assert f"PE 0 has lost its last 3617 events: {metadata['lost_because']['0'][0]}" in reading.read(kept)[2]
 
 
 def test_events_of_kernels_are_kept_as_far_as_there_is_space_and_later_ones_stand_behind_whole_ones(tmp_path):

@@ -23,7 +23,7 @@ from pyshmem.ops.experts.schedules import SCHEDULES as EXPERTS
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.runtime import interpreter
 from pyshmem.runtime.event_ring import ring
-from pyshmem.timelines import taxes
+from pyshmem.timelines import reading, taxes
 from pyshmem.timelines.recording import recorder
 from support import here, on_one_node
 
@@ -186,7 +186,7 @@ def recorded(path, call, taken):
     during = taken()
     call()
     assert taken() == during, "a kernel has recorded after the end"
-    calls, _, notes = taxes.read(path)
+    calls, _, notes = reading.read(path)
     assert not [each for each in notes if not each.startswith("times of GPUs")]
     own = [each for each in calls if each.pe == shmem.my_pe()]
     found = Counter(each.name for each in own if each.kind == "span" or each.name.startswith("dev."))
