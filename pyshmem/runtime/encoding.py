@@ -101,4 +101,8 @@ def _unknown(found: Any) -> NoReturn:
     raise TypeError(f"{found!r}")
 
 
-_MAKERS: dict[str, Callable[..., Any]] = {"bytes": lambda text: bytes.fromhex(_text(text)), "dtype": _dtype, "error": _error}
+_MAKERS: dict[str, Callable[..., Any]] = {
+    "bytes": lambda text: bytes.fromhex(_text(text)),
+    "dtype": _dtype,
+    "error": _error,
+}

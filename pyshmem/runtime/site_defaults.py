@@ -41,5 +41,5 @@ def _content(path: str) -> dict[str, Any]:
         with open(path, "rb") as file:
             rows: dict[str, Any] = tomllib.load(file)
             return rows
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"a file of variables and values; {error}") from None

@@ -1,4 +1,4 @@
-"""Reads a timeline. The file may be damaged, or of anybody: what is no timeline is refused, and nothing of it is executed."""
+"""Reads a timeline. The file may be damaged, or anybody's: what is no timeline is refused, and nothing of it is executed."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
         rows = found["traceEvents"]
         calls = [_call(row) for row in rows if row["ph"] == "X"]
         sources = {_whole(row["id"]): _end(row) for row in rows if row["ph"] == "s"}
-        arrows = [
-            Arrow(*sources[row["id"]], *_end(row), row["cat"] == "request") for row in rows if row["ph"] == "f"
-        ]
+        arrows = [Arrow(*sources[row["id"]], *_end(row), row["cat"] == "request") for row in rows if row["ph"] == "f"]
         return calls, arrows, [_printable(line) for line in _notes(found["metadata"])]
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
         raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
@@ -39,7 +37,14 @@ def _call(row: dict[str, Any]) -> Call:
     _time(row["ts"])
     _require(_time(row["dur"]) >= 0)
     call = call_of(row)
-    for number in (call.pe, call.track, call.nbytes, call.to, call.within, 0 if call.ended_by is None else call.ended_by):
+    for number in (
+        call.pe,
+        call.track,
+        call.nbytes,
+        call.to,
+        call.within,
+        0 if call.ended_by is None else call.ended_by,
+    ):
         _whole(number)
     for _, nbytes in call.earlier:
         _whole(nbytes)

@@ -19,7 +19,7 @@ def as_another_user(call):
             os.setgid(NOBODY)
             os.setuid(NOBODY)
             call()
-        except BaseException as error:  # told to the parent
+        except Exception as error:  # noqa: BLE001  told to the parent
             said = f"{type(error).__name__}: {error}".encode()
         os.write(writing, said)
         os._exit(0)

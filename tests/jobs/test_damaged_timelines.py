@@ -12,7 +12,13 @@ from pyshmem.launch import taxes as command
 from pyshmem.timelines import merging, reading, taxes
 from pyshmem.timelines.taxes import Call
 
-METADATA = {"lost_events": {}, "lost_because": {}, "unfinished_pes": [], "missing_pes": [], "clock_error_us": {"0": 0.5, "1": None}}
+METADATA = {
+    "lost_events": {},
+    "lost_because": {},
+    "unfinished_pes": [],
+    "missing_pes": [],
+    "clock_error_us": {"0": 0.5, "1": None},
+}
 
 
 def timeline():
@@ -26,9 +32,22 @@ def timeline():
             ("shmem.ops.gemm", "operator", {"plan": "fused", "read_again_within": 3, "read_again": {"torch.add": 5}}),
             ("a kernel [of/mine]", "kernel", {}),
         ]):  # fmt: skip
-            rows.append({"name": name, "cat": kind, "ph": "X", "pid": pe, "tid": 0, "ts": 10.0 * number, "dur": 8.0, "args": args})
+            rows.append(
+                {
+                    "name": name,
+                    "cat": kind,
+                    "ph": "X",
+                    "pid": pe,
+                    "tid": 0,
+                    "ts": 10.0 * number,
+                    "dur": 8.0,
+                    "args": args,
+                }
+            )
         rows.append({"name": "ends the wait", "cat": "arrow", "ph": "s", "id": pe, "pid": 1 - pe, "tid": 0, "ts": 7.0})
-        rows.append({"name": "ends the wait", "cat": "arrow", "ph": "f", "id": pe, "pid": pe, "tid": 0, "ts": 27.0, "bp": "e"})
+        rows.append(
+            {"name": "ends the wait", "cat": "arrow", "ph": "f", "id": pe, "pid": pe, "tid": 0, "ts": 27.0, "bp": "e"}
+        )
     return {"displayTimeUnit": "ns", "metadata": dict(METADATA), "traceEvents": rows}
 
 
@@ -61,7 +80,25 @@ def test_what_is_no_timeline_is_refused_in_one_line(name, tmp_path, capsys):
     assert all(line.endswith("; wants a timeline that pyshmemrun --trace has written") for line in lines), lines
 
 
-ODD = [None, True, -1, 3, 1 << 70, 1e300, 1.5, "", "x", "\x1b[2J", [], [1], {}, {"a": "b"}, float("nan"), float("inf"), 10**4000]
+ODD = [
+    None,
+    True,
+    -1,
+    3,
+    1 << 70,
+    1e300,
+    1.5,
+    "",
+    "x",
+    "\x1b[2J",
+    [],
+    [1],
+    {},
+    {"a": "b"},
+    float("nan"),
+    float("inf"),
+    10**4000,
+]
 
 
 def places(value, path=()):

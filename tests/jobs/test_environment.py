@@ -5,6 +5,7 @@ import re
 
 import pytest
 from jobs import mpiexec
+from other_users import needs_root
 
 import pyshmem as shmem
 from pyshmem.runtime import environment, local_cache, parsers
@@ -275,6 +276,39 @@ def test_a_cache_that_the_user_has_chosen_is_kept_and_one_that_cannot_be_made_is
         local_cache.settle()
 
 
+@pytest.mark.parametrize("mode, refused", [(0o777, True), (0o775, True), (0o1777, False), (0o755, False)])
+def test_a_cache_below_a_folder_in_which_others_may_replace_it_is_refused(mode, refused, variables, tmp_path):
+    above = tmp_path / "above"
+    (above / "parent").mkdir(parents=True)
+    above.chmod(mode)
+    variables.setenv("TRITON_CACHE_DIR", "")
+    variables.setenv("PYSHMEM_LOCAL_CACHE", str(above / "parent"))
+    if refused:
+        with pytest.raises(shmem.ArgumentError, match=rf"wants a folder that no other user .* as {above} can be"):
+            local_cache.settle()
+    else:
+        local_cache.settle()
+    assert refused == (not os.environ["TRITON_CACHE_DIR"])
+
+
+@needs_root
+def test_a_cache_in_a_folder_of_another_user_is_refused(variables, tmp_path):
+    os.chown(tmp_path, 1, 1)
+    variables.setenv("TRITON_CACHE_DIR", "")
+    variables.setenv("PYSHMEM_LOCAL_CACHE", str(tmp_path))
+    with pytest.raises(shmem.ArgumentError, match=f"no other user .* as {tmp_path} can be"):
+        local_cache.settle()
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"x = " + b"[" * 50_000, b"= 1"])
+def test_a_site_s_file_of_any_content_is_refused_by_name(content, variables, tmp_path):
+    path = tmp_path / "site.toml"
+    path.write_bytes(content)
+    variables.setenv("PYSHMEM_CONFIG", str(path))
+    with pytest.raises(shmem.ArgumentError, match=rf"PYSHMEM_CONFIG: got '{path}'; wants a file of variables"):
+        environment.read("SHMEM_DEBUG")
+
+
 # what a text may be by mistake: beyond every bound, of another kind, of another encoding, of two lines
 TEXTS = [
     "0", "1", "100", "-1", "-0", "+5", "1.5", "1e400", "1e999999999999999999999", ".", "9" * 5000, "9" * 19, "0." + "0" * 5000 + "1",
@@ -370,7 +404,9 @@ def test_init_with_any_setting_works_or_is_refused_on_all_pes_by_the_variable_s_
 @pytest.mark.parametrize("name", ["PYSHMEM_SCRATCH", "PYSHMEM_STAGING"])
 def test_memory_beside_the_heap_that_no_machine_has_is_refused(name, tmp_path):
     """It hung, or the system killed the job."""
-    program = "import pyshmem as shmem\ntry:\n    shmem.init()\nexcept shmem.HeapExhaustedError as error:\n    print(error)\n"
+    program = (
+        "import pyshmem as shmem\ntry:\n    shmem.init()\nexcept shmem.HeapExhaustedError as error:\n    print(error)\n"
+    )
     out = mpiexec(2, program, tmp_path=tmp_path, environment={name: "900t"})[1]
     said = rf"init: PE [01]: {name}: got {900 << 40} bytes for each of 2 PEs; wants at most \d+ bytes in all, the free"
     assert len(re.findall(said, out)) == 2, out

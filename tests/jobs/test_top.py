@@ -1,6 +1,7 @@
 """pyshmem top: what it says of a job that runs, of one that ends or loses a PE, and of what is no job."""
 
 import json
+import mmap
 import os
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import pytest
 from jobs import warm
 from launching import PYSHMEMRUN
+from other_users import as_another_user, needs_root
 from pyshmem.launch import running, top
 from pyshmem.runtime import activity
 from pyshmem.runtime.activity import Counts
@@ -132,6 +134,44 @@ def test_top_shows_a_pe_that_has_forked_once():
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
         own.close()
+
+
+PAGES = [b"", b"x", b"{}", b"[1]", b"[" * 3000, b'{"job": 1, "pe": 0, "n_pes": 1, "pid": 1}', b'{"job": [], "host": 1}',
+         b'{"job": true, "host": "h", "pe": 0, "n_pes": 1, "pid": 1}', b'{"job": 1, "host": "h", "pe": "0", "n_pes": 1, "pid": 1}']  # fmt: skip
+
+
+@pytest.mark.parametrize("text", PAGES, ids=lambda text: repr(text[:30]))
+def test_a_page_that_no_pe_has_written_is_no_page(text):
+    """Root sees those of all users, who may write anything there."""
+    page = mmap.mmap(-1, activity.PAGE)
+    page[1024 : 1024 + len(text)] = text
+    with pytest.raises(ValueError):
+        activity.description(page)
+
+
+def test_what_a_pe_waits_in_is_shown_without_what_a_terminal_obeys():
+    page = mmap.mmap(-1, activity.PAGE)
+    page[activity._WHERE : activity._WHERE + 9] = b"a\x1b]0;b\x07\n\0"
+    assert activity.counts(page).where == "a?]0;b??"
+
+
+@needs_root
+def test_a_page_is_reached_by_its_user_alone():
+    own = activity.Page()
+    own.open({"job": 1, "host": "h", "pe": 0, "n_pes": 1, "pid": os.getpid()}, str)
+    name = os.path.realpath(f"/proc/{os.getpid()}/fd")
+    try:
+        assert as_another_user(lambda: os.listdir(name)).startswith("PermissionError")
+    finally:
+        own.close()
+
+
+def test_another_file_in_the_place_of_a_page_is_left_alone(tmp_path):
+    """Between the look at its name and its opening, a process may have put another file there."""
+    other = tmp_path / "other"
+    other.write_bytes(bytes(activity.PAGE))
+    with pytest.raises(ValueError, match="another file"):
+        running._mapped(str(other))
 
 
 def test_top_refuses_what_is_no_job(capsys, monkeypatch):
