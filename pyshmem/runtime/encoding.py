@@ -75,9 +75,9 @@ def _value(found: Any) -> Any:
     values = [_value(each) for each in content]
     if kind in _passed:
         return _passed[kind](*values)
-    if kind not in ("list", "set", "tuple"):
+    if kind not in _SEQUENCES:
         raise TypeError(f"kind {kind!r}")
-    return values if kind == "list" else {"set": set, "tuple": tuple}[kind](values)
+    return _SEQUENCES[kind](values)
 
 
 def _errors() -> dict[str, type[ShmemError]]:
@@ -101,6 +101,7 @@ def _unknown(found: Any) -> NoReturn:
     raise TypeError(f"{found!r}")
 
 
+_SEQUENCES: dict[str, Callable[[list[Any]], Any]] = {"list": list, "set": set, "tuple": tuple}
 _MAKERS: dict[str, Callable[..., Any]] = {
     "bytes": lambda text: bytes.fromhex(_text(text)),
     "dtype": _dtype,

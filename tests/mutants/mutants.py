@@ -192,7 +192,7 @@ MUTANTS = [
            "self._take(index, start, _rounded(start + 1))", "2 memory do_not_overlap"),
     Mutant("runtime-release-gives-nothing-back", _RUNTIME, "self._give(start, _rounded(end))", "pass", "2 memory coalesces"),
     Mutant("runtime-messages-of-other-jobs-taken", _RUNTIME, "secrets.compare_digest(text[:_KEY], self.place.key)", "True",
-           "jobs mailbox late_process not_of_this_job"),
+           "jobs mailbox not_of_this_job"),
     Mutant("runtime-messages-of-other-users-taken", _RUNTIME, "if ours and sender == os.getuid() else -1", "if ours else -1",
            "jobs mailbox of_another_user_is_dropped"),
     Mutant("runtime-descriptors-to-folders-of-all", _RUNTIME, "or stat.S_IMODE(state.st_mode) & 0o077", "", "jobs mailbox others_may_enter"),
