@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyshmem.check.agents import TOGETHER
 from pyshmem.check.shadow import Op
 
 
@@ -11,6 +12,8 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
     """(what happened, what would order it)."""
     if old.agent is new.agent or _ancestor(old, new):
         return _own(old, new, sites)
+    if together := _together(old, new):
+        return _overwritten(together, new if together is old else old, sites)
     learnt = new.agent.learnt.get(old.agent.own.id)
     title = _title(old, new)
     synced = new.agent.knows(old.agent.own.id, old.issued)
@@ -28,6 +31,30 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
     return title, (
         f"Nothing orders them: a barrier_all(), or a signal that PE {old.agent.pe} sends after it {what} "
         f"and that PE {new.agent.pe} waits for, is missing between {sites[old.site]} and {sites[new.site]}."
+    )
+
+
+def _together(old: Op, new: Op) -> Op | None:
+    """The one of the two that a collective has written into the target of another PE."""
+    for op in (new, old):
+        line = op.agent.remote.get((TOGETHER, op.target))
+        if line is not None and line.id == op.stream:
+            return op
+    return None
+
+
+def _overwritten(write: Op, other: Op, sites: list[Any]) -> tuple[str, str]:
+    """A collective writes where a PE has not finished with its target."""
+    if other.agent.pe != write.target:
+        title = _title(write, other)
+        return title, f"Nothing orders them: a barrier_all() is missing between {sites[other.site]} and {sites[write.site]}."
+    kind = "reads" if other.kind in ("read", "fetch") else "writes"
+    two = "two targets in turn do not help, as its root waits for nobody" if write.name == "broadcast" else (
+        "or two targets in turn" if kind == "reads" else "before which no target may be written"
+    )
+    return f"a collective writes into a target that its PE still {kind}", (
+        f"{write.name} writes into the targets of other PEs before these call it: a barrier_all() or a sync of the team is "
+        f"missing between {sites[other.site]} and the next {write.name} at {sites[write.site]}; {two}."
     )
 
 

@@ -2,7 +2,9 @@
 
 An agent's own accesses are one stream. Its stores are another, which fence releases. Its operations on each PE, through each
 context, are a stream each: fence releases it, to that PE only, and quiet completes it. Its stores to each PE's memory are
-streams too, which fence releases to all PEs. Non-blocking accesses of local memory are a stream that only quiet completes.
+streams too, which fence releases to all PEs. What collectives write on each PE is a stream that this PE knows of when it has
+returned from the call, and that no fence or quiet orders. Non-blocking accesses of local memory are a stream that only quiet
+completes.
 
 Kernels that have ended come before what the same PE does next, as on a GPU's stream; whoever is told so by a sync of the
 host knows only of those that the host has waited for.
@@ -16,6 +18,7 @@ from pyshmem.check.clocks import Knowledge, Message
 
 STORES = -1  # in the place of a context: stores to the memory of a PE
 UNORDERED = -2  # what no fence orders
+TOGETHER = -3  # what a collective writes on a PE
 EVERY = -1  # in the place of a PE
 
 
@@ -112,7 +115,13 @@ class Agent:
         return found
 
     def has_fenced(self, stream: int, number: int, ctx: int, target: int) -> bool:
-        """Whether a fence has ordered an earlier operation before what follows on a PE, through a context."""
+        """Whether a fence has ordered an earlier operation before what follows on a PE, through a context.
+
+        Collectives keep their own order alone.
+        """
+        if ctx == TOGETHER:
+            before = self.remote.get((ctx, target))
+            return before is not None and before.id == stream and number <= before.fenced
         for each in (self.remote.get((max(ctx, 0), target)), self.remote.get((STORES, target))):
             if each is not None and each.id == stream:
                 return number <= each.fenced

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from pyshmem.check.agents import STORES, Agent, Stream, Streams
+from pyshmem.check.agents import STORES, TOGETHER, Agent, Stream, Streams
 from pyshmem.check.clocks import Knowledge, Meeting, Message
 from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
@@ -20,6 +20,7 @@ from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Reading, Record
 from pyshmem.check.words import COMPARE, Word, signed
 
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
+_OF_ROOT = ("root", "from_root")  # collectives of which members hear from the root alone
 
 
 class Analysis:
@@ -364,8 +365,8 @@ class Analysis:
     # ---- collectives ----
 
     def on_enter(self, event: tuple[Any, ...]) -> None:
-        """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads)."""
-        _, _, pe, site, key, name, signature, way, root, reads = event
+        """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads and writes)."""
+        _, _, pe, site, key, name, signature, way, root, reads, writes = event
         agent = self.now[pe]
         for space, *span in reads:
             self._touch(self._op(agent, READ, site, name)[0], agent, space, tuple(span))
@@ -373,8 +374,30 @@ class Analysis:
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
         meeting = self.meetings[key, turn]
-        meeting.entered.append((pe, self._arrive(agent, way, name), site, name, signature))
+        sent = {}
+        if writes and writes[0][0] >= 0 and (way == "from_all" or (way == "from_root" and pe == root)):
+            sent = self._spread(agent, site, name, key, reads, writes)
+        meeting.entered.append((pe, self._arrive(agent, way, name), site, name, signature, sent))
         self.inside[agent, key] = meeting, turn, way, root
+
+    def _spread(
+        self, agent: Agent, site: int, name: str, key: Any, reads: Ranges, writes: Ranges
+    ) -> dict[int, tuple[int, int]]:
+        """A member writes into the targets of all at once. It returns by PE the stream and its number."""
+        start, stride, size = key[:3]
+        sent = {}
+        for pe in range(start, start + stride * size, stride):
+            stream = agent.to(TOGETHER, pe)
+            stream.count(agent.own.number, alone=True)
+            op, _ = self._op(agent, WRITE, site, name, stream)
+            op.target = pe
+            for each in writes if pe != agent.pe or reads != writes else ():
+                span = tuple(each[1:])
+                self._touch(op, agent, pe, span, (TOGETHER, pe))
+                self._change(op, pe, span, "store", None)
+            stream.told = stream.fenced = stream.number
+            sent[pe] = stream.id, stream.number
+        return sent
 
     def _arrive(self, agent: Agent, way: str, name: str) -> Message:
         if way == "barrier":
@@ -387,21 +410,25 @@ class Analysis:
         """It leaves: (key of the team, name, what it has written)."""
         _, _, pe, site, key, name, writes = event
         agent = self.now[pe]
+        agent.touched = True
         meeting, turn, way, root = self.inside.pop((agent, key))
-        first = meeting.entered[0]
+        first, written = meeting.entered[0], False
         for call in meeting.entered:
-            other, message, _, called, signature = call
+            other, message, _, called, signature, sent = call
             refused = signature is None or first[4] is None  # by the team
             if (called != first[3] or signature != first[4]) and not refused:
                 self.findings.mismatch(first[2:], first[0], call[2:], other)
-            if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
+            if other != pe and (way not in _OF_ROOT or other == root) and (way != "scan" or other < pe):
                 agent.acquire(message)
+            if pe in sent:
+                agent.know.learn(*sent[pe])
+                written = True
         start, stride, size = key[:3]
-        if len(meeting.entered) < size and way not in ("root", "scan"):
+        if len(meeting.entered) < size and way not in (*_OF_ROOT, "scan"):
             here = {call[0] for call in meeting.entered}
             for other in {start + stride * i for i in range(size)} - here:  # it was killed before it has left
                 agent.acquire(self._arrive(self.now[other], way, name))
-        for space, *each in writes:
+        for space, *each in writes if not written else ():
             (op, _), span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
             self._change(op, space, span, "store", None)

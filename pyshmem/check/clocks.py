@@ -21,10 +21,13 @@ class Message(NamedTuple):
 
 
 class Meeting:
-    """A collective of a team: of each PE that has entered, its number, what it releases, line, name and signature."""
+    """A collective of a team: of each PE that has entered, its number, what it releases, line, name and signature.
+
+    The last of a row is what the PE has written at once into the targets of others: by PE, the stream and its number.
+    """
 
     def __init__(self) -> None:
-        self.entered: list[tuple[int, Message, int, str, Any]] = []
+        self.entered: list[tuple[int, Message, int, str, Any, dict[int, tuple[int, int]]]] = []
         self.left = 0
 
 
