@@ -48,14 +48,14 @@ def _overwritten(write: Op, other: Op, sites: list[Any]) -> tuple[str, str]:
     if other.agent.pe != write.target:
         title = _title(write, other)
         return title, f"Nothing orders them: a barrier_all() is missing between {sites[other.site]} and {sites[write.site]}."
-    kind = "reads" if other.kind in ("read", "fetch") else "writes"
-    two = "two targets in turn do not help, as its root waits for nobody" if write.name == "broadcast" else (
-        "or two targets in turn" if kind == "reads" else "before which no target may be written"
+    cure = (
+        f"{write.name} writes into the targets of all PEs as soon as one PE calls it: a barrier_all() or a sync of the team "
+        f"is missing between {sites[other.site]} and the next call at {sites[write.site]}"
     )
-    return f"a collective writes into a target that its PE still {kind}", (
-        f"{write.name} writes into the targets of other PEs before these call it: a barrier_all() or a sync of the team is "
-        f"missing between {sites[other.site]} and the next {write.name} at {sites[write.site]}; {two}."
-    )
+    if other.kind == "write":
+        return "a collective writes into a target that its PE still writes", f"{cure}."
+    second = "; a second target does not help, as the root waits for nobody" if write.name == "broadcast" else ""
+    return "a collective writes into a target that its PE still reads", f"{cure}{second or ', or a second target in turn'}."
 
 
 def _ancestor(old: Op, new: Op) -> bool:

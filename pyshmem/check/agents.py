@@ -3,8 +3,9 @@
 An agent's own accesses are one stream. Its stores are another, which fence releases. Its operations on each PE, through each
 context, are a stream each: fence releases it, to that PE only, and quiet completes it. Its stores to each PE's memory are
 streams too, which fence releases to all PEs. What collectives write on each PE is a stream that this PE knows of when it has
-returned from the call, and that no fence or quiet orders. Non-blocking accesses of local memory are a stream that only quiet
-completes.
+returned from the call, and that no fence or quiet orders. The results of non-blocking calls are a stream that only quiet
+completes. So are the sources of non-blocking puts; but whoever knows that such a put has arrived knows that its source has
+been read, and tells the agent so.
 
 Kernels that have ended come before what the same PE does next, as on a GPU's stream; whoever is told so by a sync of the
 host knows only of those that the host has waited for.
@@ -71,7 +72,8 @@ class Agent:
         self.streams = streams
         self.own, self.stores = streams.new(), streams.new()
         self.remote: dict[tuple[int, int], Stream] = {}  # by context and PE
-        self.unfinished: dict[tuple[int, int], Stream] = {}  # non-blocking accesses of local memory, by context and PE
+        self.sources: dict[tuple[int, int], Stream] = {}  # what non-blocking puts read here, by context and PE
+        self.unfinished: dict[tuple[int, int], Stream] = {}  # what other non-blocking calls do, by context and PE
         self.kernels = streams.new()  # those that have ended here
         self.held: dict[int, int] = {}  # by stream: what it knew before kernels that the host has not waited for
         self.end: tuple[int, int] | None = None  # of a program: the host's own stream, and its number then
@@ -127,6 +129,12 @@ class Agent:
                 return number <= each.fenced
         return number <= self.fences.get((target, stream), 0) or number <= self.fences.get((EVERY, stream), 0)
 
+    def source(self, ctx: int, pe: int) -> Stream:
+        found = self.sources.get((ctx, pe))
+        if found is None:
+            found = self.sources[ctx, pe] = self.streams.new()
+        return found
+
     def pending(self, ctx: int, pe: int) -> Stream:
         found = self.unfinished.get((ctx, pe))
         if found is None:
@@ -136,7 +144,7 @@ class Agent:
     # ---- order ----
 
     def fence(self, ctx: int) -> None:
-        for (of, _), stream in self.remote.items():
+        for (of, _), stream in (*self.remote.items(), *self.sources.items()):
             if of in (ctx, STORES):
                 stream.fenced = stream.number
         self.stores.fenced = self.stores.number
@@ -148,7 +156,7 @@ class Agent:
     def quiet(self, ctx: int, pes: list[int] | None = None) -> None:
         """Complete the operations of a context, to some PEs or to all."""
         upto = self.know.upto
-        for (of, pe), stream in self.remote.items():
+        for (of, pe), stream in (*self.remote.items(), *self.sources.items()):
             if of in (ctx, STORES) and (pes is None or pe in pes):
                 stream.fenced = upto[stream.id] = stream.number
                 self.know.single.pop(stream.id, None)
@@ -204,7 +212,7 @@ class Agent:
         else:
             stores.told = max(stores.told, stores.fenced)
             upto[stores.id] = stores.fenced
-        for (of, pe), stream in self.remote.items():
+        for (of, pe), stream in (*self.remote.items(), *self.sources.items()):
             if of == STORES:
                 known = stream.number if unfenced and pe == target else stream.fenced
             elif (of, pe) == (ctx, target):
@@ -236,7 +244,8 @@ class Agent:
     def lines(self) -> list[Stream]:
         """The streams that more can come of, and those that no quiet has completed."""
         rest = [stream for _, _, stream in self.adopted]
-        return [self.own, self.stores, self.kernels, *self.remote.values(), *self.unfinished.values(), *rest]
+        under_way = (*self.remote.values(), *self.sources.values(), *self.unfinished.values())
+        return [self.own, self.stores, self.kernels, *under_way, *rest]
 
     def forget(self, live: set[int]) -> None:
         """Nothing is left to compare of all streams but these."""
@@ -257,9 +266,10 @@ class Agent:
         self._changed()
         know = Knowledge(dict(self.know.upto), {stream: set(each) for stream, each in self.know.single.items()})
         program = Agent(self.streams, self.pe, label, know)
-        for each in (self.stores, *self.remote.values()):
+        for each in (self.stores, *self.remote.values(), *self.sources.values()):
             each.told = each.number
-        lines = ((*line, stream) for line, stream in self.remote.items() if line[0] in (0, STORES))
+        under_way = (*self.remote.items(), *self.sources.items())
+        lines = ((*line, stream) for line, stream in under_way if line[0] in (0, STORES))
         program.fences = self.fences | {_towards(*line): line[2].fenced for line in lines}
         return program
 
@@ -276,8 +286,9 @@ class Agent:
         child.end = self.own.id, self.clock
         self.kernels.number += 1
         self._end([child.own, child.stores], self.kernels)
-        self.fences |= {_towards(*line, each): each.fenced for line, each in child.remote.items() if each.fenced}
-        self.adopted += [(*line, stream) for line, stream in child.remote.items()]
+        under_way = (*child.remote.items(), *child.sources.items())
+        self.fences |= {_towards(*line, each): each.fenced for line, each in under_way if each.fenced}
+        self.adopted += [(*line, stream) for line, stream in under_way]
         self.adopted += [(UNORDERED, pe, stream) for (_, pe), stream in child.unfinished.items()]
 
     def _end(self, streams: list[Stream], of: Stream) -> None:

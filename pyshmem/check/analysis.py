@@ -168,23 +168,24 @@ class Analysis:
                 self._change(op, pe, span, *change)
         return op
 
-    def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, pe: int | None) -> None:
-        """The local side of an operation: at once, or at some time until quiet. pe: with which PE, of a non-blocking one."""
-        stream = None if pe is None else agent.pending(ctx, pe)
+    def _local(
+        self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, stream: Stream | None = None
+    ) -> None:
+        """The local side of an operation: at once, or, if there is a stream, at some time until quiet."""
         if stream is not None:
             stream.count(agent.own.number)
         op, again = self._op(agent, kind, site, name, stream)
         for space, *each in ranges:
             span = tuple(each)
             self._touch(op, agent, space, span, None, again)
-            if kind == WRITE and pe is None:
+            if kind == WRITE and stream is None:
                 self._change(op, space, span, "store", None)
 
     def on_put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
         agent = self.now[pe]
         if source:
-            self._local(agent, READ, site, name, source, ctx, target if nbi else None)
+            self._local(agent, READ, site, name, source, agent.source(ctx, target) if nbi else None)
             if source[0][0] == target:
                 self._overlap(agent, site, name, [(target, *each) for each in dest], source)
         self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
@@ -195,9 +196,10 @@ class Analysis:
         there = [(target, *each) for each in source]
         if dest and dest[0][0] == target:
             self._overlap(agent, site, name, dest, there)
-        self._local(agent, READ, site, name, there, ctx, target if nbi else None)
+        stream = agent.pending(ctx, target) if nbi else None
+        self._local(agent, READ, site, name, there, stream)
         if dest:
-            self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
+            self._local(agent, WRITE, site, name, dest, stream)
         if not nbi and all(space < 0 for space, *_ in dest):
             agent.wait()
 
@@ -212,15 +214,20 @@ class Analysis:
     def on_putsig(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
         agent = self.now[pe]
+        lines = [agent.to(ctx, target)] + ([agent.source(ctx, target)] if nbi else [])
+        for line in lines:
+            line.alone = True  # the signal's message says of the data alone that it has arrived, and has been read
         if source:
-            self._local(agent, READ, site, name, source, ctx, target if nbi else None)
-        agent.to(ctx, target).alone = True  # the signal's message says of the data alone that it has arrived
+            self._local(agent, READ, site, name, source, lines[1] if nbi else None)
         data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
         if signal.message is not None:
             signal.message = signal.message.also(data.stream, data.number)
-            line = agent.to(ctx, target)
-            line.told = line.number
+            if nbi:
+                signal.message = signal.message.also(lines[1].id, lines[1].number)
+                lines[1].alone = True
+            for line in lines:
+                line.told = line.number
 
     def on_amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``on_amo_end``."""
