@@ -13,9 +13,12 @@ host knows only of those that the host has waited for.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyshmem.check.clocks import Knowledge, Message
+
+if TYPE_CHECKING:
+    from pyshmem.check.doubts import Doubt
 
 STORES = -1  # in the place of a context: stores to the memory of a PE
 UNORDERED = -2  # what no fence orders
@@ -63,6 +66,13 @@ class Streams:
         self.count += 1
         return Stream(self.count)
 
+    def told(self, message: Message, stream: int, number: int) -> bool:
+        """Whether a message says that an operation has happened."""
+        if message.upto.get(stream, 0) >= number or number in message.single.get(stream, ()):
+            return True
+        end = self.ended.get(stream)
+        return end is not None and message.upto.get(end[0], 0) >= end[1]
+
 
 class Agent:
     """``label`` names it in reports; ``parent`` is the host's agent for a program of a kernel."""
@@ -84,6 +94,7 @@ class Agent:
         self.touched = True  # since the last release: what is released from now on includes an access
         self._most = 128  # streams that it knows of, before those that have ended are looked for
         self._messages: dict[tuple[int, int], Message] = {}
+        self.doubts: list[Doubt] = []  # of its waits
         self.learnt: dict[int, tuple[int, int]] = {}  # by agents' own streams: sites of the release and of the acquire
 
     @property

@@ -9,39 +9,40 @@ from typing import Any
 
 from pyshmem.check.agents import STORES, TOGETHER, Agent, Stream, Streams
 from pyshmem.check.clocks import Knowledge, Meeting, Message
+from pyshmem.check.doubts import Doubt, Doubts
 from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
 from pyshmem.check.forgetting import forget
+from pyshmem.check.handovers import Handovers
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
-from pyshmem.check.places import Block, Blocks, Watched
+from pyshmem.check.places import Block, Blocks
 from pyshmem.check.shadow import Op
-from pyshmem.check.spans import Span, bounds, overlap, parts
+from pyshmem.check.spans import Span, bounds, overlap
 from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Reading, Record
-from pyshmem.check.words import COMPARE, Word, signed
+from pyshmem.check.words import COMPARE, Word, Words, signed
 
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
+_READINGS = 4  # of the records, at most, because of doubts
 _OF_ROOT = ("root", "from_root")  # collectives of which members hear from the root alone
 
 
-class Analysis:
+class Analysis(Handovers):
     """Events in the order of their times; ``findings`` has the result. on_put handles those of kind put, and so on."""
 
-    def __init__(self, traces: Iterable[Iterable[Record]]) -> None:
+    def __init__(self, traces: Iterable[Iterable[Record]], known: dict[int, Doubt] | None = None) -> None:
+        """known: the waits about which an earlier reading has left doubts."""
+        super().__init__()
         self.traces = list(traces)
         self.findings = Findings()
         self.memory = Memory(self._race)
         self.streams = Streams()
         self.host: dict[int, Agent] = {}
-        self.now: dict[int, Agent] = {}  # the agent that acts on each PE
         self.running: dict[int, Agent] = {}  # the program that runs there, or the host's
         self.n_pes = 0
-        self.words: dict[tuple[int, int], Word] = {}
-        self.watched = Watched()
+        self.doubts = Doubts(self.streams, known or {})
+        self.words = Words(self.doubts.changed)
         self.meetings: dict[Any, Meeting] = defaultdict(Meeting)  # by team and turn
         self.turns: dict[Any, int] = defaultdict(int)
-        self.locks: dict[int, Message] = {}
-        self.messages: dict[Any, list[Message]] = defaultdict(list)
-        self.held: dict[tuple[int, int], int] = {}
         self.programs: dict[int, list[Agent]] = defaultdict(list)
         self.waiting: dict[Agent, tuple[int, str, Any]] = {}  # the line, the call, the words
         self.fetching: dict[tuple[int, ...], Op] = {}  # by PE, time of the start, and word
@@ -49,6 +50,17 @@ class Analysis:
         self.blocks: dict[int, Blocks] = defaultdict(Blocks)
 
     def run(self) -> Findings:
+        """Read the records, again where there are new doubts about what waits tell: each may lead to others."""
+        analysis, findings = self, self._follow()
+        for _ in range(_READINGS):
+            doubts = analysis.doubts.found()
+            if doubts == analysis.doubts.known:
+                break
+            analysis = Analysis(self.traces, doubts)
+            findings = analysis._follow()
+        return findings
+
+    def _follow(self) -> Findings:
         traces = [(trace, *self._begin(trace)) for trace in self.traces]
         table = self._table()
         collects = gc.isenabled()
@@ -94,7 +106,7 @@ class Analysis:
             elif kind == "amo" and record[10] and record[10][1] is not None:
                 words.add((record[5], record[6]))
         if pe >= 0:
-            self.watched.add(words)
+            self.words.watched.add(words)
             self.n_pes = max(self.n_pes, pe + 1)
             self.host[pe] = self.now[pe] = self.running[pe] = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
         return pe, sites
@@ -133,7 +145,7 @@ class Analysis:
             span = tuple(each)
             if space == pe or space < 0:
                 self._touch(local, agent, space, span, (0, pe))
-                self._change(local, space, span, "store", value)
+                self.words.change(local, space, span, "store", value)
             else:
                 self._remote(agent, WRITE, site, name, STORES, space, [span], ("store", value))
 
@@ -155,7 +167,7 @@ class Analysis:
         change: tuple[str, int | None], width: int = 8,
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
-        watched = self.watched.any(pe, spans)
+        watched = self.words.watched.any(pe, spans)
         stream = agent.remote.get((ctx, pe)) or agent.to(ctx, pe)
         stream.count(agent.own.number, alone=watched)
         op, again = self._op(agent, kind, site, name, stream, width if kind == ATOMIC else 0)
@@ -165,7 +177,7 @@ class Analysis:
         for span in spans:
             self._touch(op, agent, pe, span, (ctx, pe), again)
             if watched:
-                self._change(op, pe, span, *change)
+                self.words.change(op, pe, span, *change)
         return op
 
     def _local(
@@ -179,7 +191,7 @@ class Analysis:
             span = tuple(each)
             self._touch(op, agent, space, span, None, again)
             if kind == WRITE and stream is None:
-                self._change(op, space, span, "store", None)
+                self.words.change(op, space, span, "store", None)
 
     def on_put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
@@ -251,7 +263,7 @@ class Analysis:
             op.target = target
             op.message = agent.release(target, ctx)
             self._touch(op, agent, target, span, (ctx, target))
-            self._change(op, target, span, operator, operand)
+            self.words.change(op, target, span, operator, operand)
         agent.wait()
         self.fetching[pe, time, target, start] = op
 
@@ -270,7 +282,7 @@ class Analysis:
     def on_amo_end(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, began, target, start, operator, operand, old, condition = event
         agent, op = self.now[pe], self.fetching.pop((pe, began, target, start))
-        word = self.words.get((target, start))
+        word = self.words.known.get((target, start))
         if word is None or old is None:
             return
         value = word.wrap(old)
@@ -279,30 +291,6 @@ class Analysis:
             word.settle(op, operand if value == word.wrap(condition) else None)
         elif operand is not None and (left := word.result(operator, operand, value)) is not None:
             word.settle(op, left)
-
-    def _change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
-        """Words that somebody waits for are written."""
-        word = self.words.get((space, span[0]))
-        if word is not None and len(span) == 2 and span[1] - span[0] == word.size:
-            word.change(op, operator, value)
-            return
-        if not self.watched.any(space, (span,)):
-            return
-        for start, end in parts(span):
-            keys = self.watched.within(space, start, end)
-            if end - start > 8:
-                for key in keys:
-                    self._word(key).change(op, "store", None)
-            elif keys and keys[0][1] == start:
-                word = self._word((space, start))
-                word.size = end - start
-                word.change(op, operator, value)
-
-    def _word(self, key: tuple[int, int], size: int = 8) -> Word:
-        found = self.words.get(key)
-        if found is None:
-            found = self.words[key] = Word(size)
-        return found
 
     def on_stale(self, event: tuple[Any, ...]) -> None:
         """An operator of torch uses a result that a later call has overwritten."""
@@ -342,7 +330,7 @@ class Analysis:
         agent.touched = True
         for start, size, is_signed, code, value in rows:
             compare = COMPARE[code]
-            word = self._word((pe, start), size)
+            word = self.words.at((pe, start), size)
             word.size = size
             wanted = value if is_signed else word.wrap(value)
             read = (lambda seen, n=size: signed(seen, n)) if is_signed else (lambda seen: seen)
@@ -352,13 +340,21 @@ class Analysis:
         """signal_fetch, or a load with acquire order: one row (start, size), and the value seen."""
         _, _, pe, site, rows, value = event
         for start, size in rows:
-            word = self._word((pe, start), size)
+            word = self.words.at((pe, start), size)
             agent = self.now[pe]
             self._learn(agent, site, word, word.found(word.wrap(value), None, agent.own.id))
 
     def _acquire(self, agent: Agent, site: int, key: tuple[int, int], holds: Any) -> None:
-        word = self._word(key)
-        self._learn(agent, site, word, word.seen(holds, lambda op: agent.knows(op.stream, op.number), agent.own.id))
+        word, doubt = self.words.at(key), self.doubts.next()
+        ops = word.seen(holds, lambda op: agent.knows(op.stream, op.number), agent.own.id)
+        if ops:
+            self.doubts.watch(agent, site, holds, word)
+        if doubt is None:
+            self._learn(agent, site, word, ops)
+        else:
+            agent.acquire(doubt.message)
+            agent.doubts.append(doubt)
+            word.caught.pop(agent.own.id, None)  # a later wait may tell the rest
 
     def _learn(self, agent: Agent, site: int, word: Word, ops: list[Op] | None, mine: Op | None = None) -> None:
         """Acquire what the operations have released; if it is not known which, of all that have changed the word."""
@@ -401,7 +397,7 @@ class Analysis:
             for each in writes if pe != agent.pe or reads != writes else ():
                 span = tuple(each[1:])
                 self._touch(op, agent, pe, span, (TOGETHER, pe))
-                self._change(op, pe, span, "store", None)
+                self.words.change(op, pe, span, "store", None)
             stream.told = stream.fenced = stream.number
             sent[pe] = stream.id, stream.number
         return sent
@@ -438,7 +434,7 @@ class Analysis:
         for space, *each in writes if not written else ():
             (op, _), span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
-            self._change(op, space, span, "store", None)
+            self.words.change(op, space, span, "store", None)
         meeting.left += 1
         if meeting.left == size:
             del self.meetings[key, turn]
@@ -447,31 +443,7 @@ class Analysis:
 
     def _forget(self) -> None:
         agents = [*self.host.values(), *(each for row in self.programs.values() for each in row)]
-        forget(agents, self.memory, self.words.values(), set(self.fetching.values()))
-
-    def on_sent(self, event: tuple[Any, ...]) -> None:
-        """A message to a PE, from a program of the kernel to the same one there."""
-        _, _, pe, _, target, program = event
-        self.messages[pe, target, program].append(self.now[pe].release(-1, all_stores=True))
-
-    def on_received(self, event: tuple[Any, ...]) -> None:
-        _, _, pe, _, source, program = event
-        if self.messages[source, pe, program]:
-            self.now[pe].acquire(self.messages[source, pe, program].pop(0))
-
-    def on_lock(self, event: tuple[Any, ...]) -> None:
-        """A lock has been acquired."""
-        _, _, pe, site, start = event
-        self.held[pe, start] = site
-        if start in self.locks:
-            self.now[pe].acquire(self.locks[start])
-
-    def on_unlock(self, event: tuple[Any, ...]) -> None:
-        _, _, pe, _, start = event
-        agent = self.now[pe]
-        agent.quiet(0)
-        self.held.pop((pe, start), None)
-        self.locks[start] = agent.release(-1, all_stores=True)
+        forget(agents, self.memory, self.words.known.values(), set(self.fetching.values()))
 
     # ---- memory ----
 
@@ -480,8 +452,8 @@ class Analysis:
         self.blocks[pe].add(Block(start, end, site, name))
         knows = self.host[pe].knows
         self.memory.begin(pe, start, end, lambda op: knows(op.stream, op.number))
-        for key in self.watched.within(pe, start, end):
-            self._word(key).begin(fill, lambda op: knows(op.stream, op.number))
+        for key in self.words.watched.within(pe, start, end):
+            self.words.at(key).begin(fill, lambda op: knows(op.stream, op.number))
 
     def on_free(self, event: tuple[Any, ...]) -> None:
         self.blocks[event[2]].remove(event[4])
@@ -518,4 +490,4 @@ class Analysis:
         for (pe, _), site in self.held.items():
             self.findings.held(pe, site)
         for agent, (site, name, rows) in self.waiting.items():
-            self.findings.waits(agent, site, (name, rows), self.words)
+            self.findings.waits(agent, site, (name, rows), self.words.known)

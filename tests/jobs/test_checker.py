@@ -40,6 +40,12 @@ def test_checker_finds_a_race_exactly_where_two_executions_differ(n_pes):
     assert not wrong and min(agreed.values()) > 20
 
 
+@pytest.mark.parametrize("n_pes", [2, 3])
+def test_a_wait_tells_only_what_it_tells_in_whichever_order_counted_signals_come(n_pes):
+    agreed, wrong = litmus.disagreements(litmus.counted(400, seed=n_pes, n_pes=n_pes))
+    assert not wrong and min(agreed.values()) > 20
+
+
 def test_checker_agrees_about_all_programs_of_up_to_three_operations():
     agreed, wrong = litmus.disagreements(program for count in range(1, 4) for program in litmus.every(count))
     assert not wrong and min(agreed.values()) > 100
