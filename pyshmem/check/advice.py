@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyshmem.check.agents import TOGETHER
+from pyshmem.check.clocks import Message
 from pyshmem.check.shadow import Op
 
 
@@ -11,6 +13,11 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
     """(what happened, what would order it)."""
     if old.agent is new.agent or _ancestor(old, new):
         return _own(old, new, sites)
+    if together := _together(old, new):
+        return _overwritten(together, new if together is old else old, sites)
+    doubt = next((each for each in new.agent.doubts if _told(each.all, old)), None)
+    if doubt is not None and not new.agent.knows(old.stream, old.number):
+        return _title(old, new), _doubted(*(sites[site] for site in doubt.sites))
     learnt = new.agent.learnt.get(old.agent.own.id)
     title = _title(old, new)
     synced = new.agent.knows(old.agent.own.id, old.issued)
@@ -28,6 +35,49 @@ def missing(old: Op, new: Op, sites: list[Any]) -> tuple[str, str]:
     return title, (
         f"Nothing orders them: a barrier_all(), or a signal that PE {old.agent.pe} sends after it {what} "
         f"and that PE {new.agent.pe} waits for, is missing between {sites[old.site]} and {sites[new.site]}."
+    )
+
+
+def _together(old: Op, new: Op) -> Op | None:
+    """The one of the two that a collective has written into the target of another PE."""
+    for op in (new, old):
+        line = op.agent.remote.get((TOGETHER, op.target))
+        if line is not None and line.id == op.stream:
+            return op
+    return None
+
+
+def _overwritten(write: Op, other: Op, sites: list[Any]) -> tuple[str, str]:
+    """A collective writes where a PE has not finished with its target."""
+    if other.agent.pe != write.target:
+        title = _title(write, other)
+        return (
+            title,
+            f"Nothing orders them: a barrier_all() is missing between {sites[other.site]} and {sites[write.site]}.",
+        )
+    cure = (
+        f"{write.name} writes into the targets of all PEs as soon as one PE calls it: a barrier_all() or a sync of the team "
+        f"is missing between {sites[other.site]} and the next call at {sites[write.site]}"
+    )
+    if other.kind == "write":
+        return "a collective writes into a target that its PE still writes", f"{cure}."
+    second = "; a second target does not help, as the root waits for nobody" if write.name == "broadcast" else ""
+    return (
+        "a collective writes into a target that its PE still reads",
+        f"{cure}{second or ', or a second target in turn'}.",
+    )
+
+
+def _told(message: Message, op: Op) -> bool:
+    return op.number <= message.upto.get(op.stream, 0) or op.number in message.single.get(op.stream, ())
+
+
+def _doubted(signal: Any, other: Any, wait: Any) -> str:
+    """A wait that another signal may end before the one that covers the data."""
+    two = f"Two signals of {signal}" if signal == other else f"The signals of {signal} and {other}"
+    return (
+        f"{two} may arrive in either order, so that {wait} may go on before the one that covers these data: give each "
+        "a word of its own, or call fence() between them."
     )
 
 

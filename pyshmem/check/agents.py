@@ -2,7 +2,10 @@
 
 An agent's own accesses are one stream. Its stores are another, which fence releases. Its operations on each PE, through each
 context, are a stream each: fence releases it, to that PE only, and quiet completes it. Its stores to each PE's memory are
-streams too, which fence releases to all PEs. Non-blocking accesses of local memory are a stream that only quiet completes.
+streams too, which fence releases to all PEs. What collectives write on each PE is a stream that this PE knows of when it has
+returned from the call, and that no fence or quiet orders. The results of non-blocking calls are a stream that only quiet
+completes. So are the sources of non-blocking puts; but whoever knows that such a put has arrived knows that its source has
+been read, and tells the agent so.
 
 Kernels that have ended come before what the same PE does next, as on a GPU's stream; whoever is told so by a sync of the
 host knows only of those that the host has waited for.
@@ -10,12 +13,16 @@ host knows only of those that the host has waited for.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyshmem.check.clocks import Knowledge, Message
 
+if TYPE_CHECKING:
+    from pyshmem.check.doubts import Doubt
+
 STORES = -1  # in the place of a context: stores to the memory of a PE
 UNORDERED = -2  # what no fence orders
+TOGETHER = -3  # what a collective writes on a PE
 EVERY = -1  # in the place of a PE
 
 
@@ -59,6 +66,13 @@ class Streams:
         self.count += 1
         return Stream(self.count)
 
+    def told(self, message: Message, stream: int, number: int) -> bool:
+        """Whether a message says that an operation has happened."""
+        if message.upto.get(stream, 0) >= number or number in message.single.get(stream, ()):
+            return True
+        end = self.ended.get(stream)
+        return end is not None and message.upto.get(end[0], 0) >= end[1]
+
 
 class Agent:
     """``label`` names it in reports; ``parent`` is the host's agent for a program of a kernel."""
@@ -68,7 +82,8 @@ class Agent:
         self.streams = streams
         self.own, self.stores = streams.new(), streams.new()
         self.remote: dict[tuple[int, int], Stream] = {}  # by context and PE
-        self.unfinished: dict[tuple[int, int], Stream] = {}  # non-blocking accesses of local memory, by context and PE
+        self.sources: dict[tuple[int, int], Stream] = {}  # what non-blocking puts read here, by context and PE
+        self.unfinished: dict[tuple[int, int], Stream] = {}  # what other non-blocking calls do, by context and PE
         self.kernels = streams.new()  # those that have ended here
         self.held: dict[int, int] = {}  # by stream: what it knew before kernels that the host has not waited for
         self.end: tuple[int, int] | None = None  # of a program: the host's own stream, and its number then
@@ -79,6 +94,7 @@ class Agent:
         self.touched = True  # since the last release: what is released from now on includes an access
         self._most = 128  # streams that it knows of, before those that have ended are looked for
         self._messages: dict[tuple[int, int], Message] = {}
+        self.doubts: list[Doubt] = []  # of its waits
         self.learnt: dict[int, tuple[int, int]] = {}  # by agents' own streams: sites of the release and of the acquire
 
     @property
@@ -112,11 +128,23 @@ class Agent:
         return found
 
     def has_fenced(self, stream: int, number: int, ctx: int, target: int) -> bool:
-        """Whether a fence has ordered an earlier operation before what follows on a PE, through a context."""
+        """Whether a fence has ordered an earlier operation before what follows on a PE, through a context.
+
+        Collectives keep their own order alone.
+        """
+        if ctx == TOGETHER:
+            before = self.remote.get((ctx, target))
+            return before is not None and before.id == stream and number <= before.fenced
         for each in (self.remote.get((max(ctx, 0), target)), self.remote.get((STORES, target))):
             if each is not None and each.id == stream:
                 return number <= each.fenced
         return number <= self.fences.get((target, stream), 0) or number <= self.fences.get((EVERY, stream), 0)
+
+    def source(self, ctx: int, pe: int) -> Stream:
+        found = self.sources.get((ctx, pe))
+        if found is None:
+            found = self.sources[ctx, pe] = self.streams.new()
+        return found
 
     def pending(self, ctx: int, pe: int) -> Stream:
         found = self.unfinished.get((ctx, pe))
@@ -127,7 +155,7 @@ class Agent:
     # ---- order ----
 
     def fence(self, ctx: int) -> None:
-        for (of, _), stream in self.remote.items():
+        for (of, _), stream in (*self.remote.items(), *self.sources.items()):
             if of in (ctx, STORES):
                 stream.fenced = stream.number
         self.stores.fenced = self.stores.number
@@ -139,7 +167,7 @@ class Agent:
     def quiet(self, ctx: int, pes: list[int] | None = None) -> None:
         """Complete the operations of a context, to some PEs or to all."""
         upto = self.know.upto
-        for (of, pe), stream in self.remote.items():
+        for (of, pe), stream in (*self.remote.items(), *self.sources.items()):
             if of in (ctx, STORES) and (pes is None or pe in pes):
                 stream.fenced = upto[stream.id] = stream.number
                 self.know.single.pop(stream.id, None)
@@ -195,7 +223,7 @@ class Agent:
         else:
             stores.told = max(stores.told, stores.fenced)
             upto[stores.id] = stores.fenced
-        for (of, pe), stream in self.remote.items():
+        for (of, pe), stream in (*self.remote.items(), *self.sources.items()):
             if of == STORES:
                 known = stream.number if unfenced and pe == target else stream.fenced
             elif (of, pe) == (ctx, target):
@@ -227,7 +255,8 @@ class Agent:
     def lines(self) -> list[Stream]:
         """The streams that more can come of, and those that no quiet has completed."""
         rest = [stream for _, _, stream in self.adopted]
-        return [self.own, self.stores, self.kernels, *self.remote.values(), *self.unfinished.values(), *rest]
+        under_way = (*self.remote.values(), *self.sources.values(), *self.unfinished.values())
+        return [self.own, self.stores, self.kernels, *under_way, *rest]
 
     def forget(self, live: set[int]) -> None:
         """Nothing is left to compare of all streams but these."""
@@ -248,9 +277,10 @@ class Agent:
         self._changed()
         know = Knowledge(dict(self.know.upto), {stream: set(each) for stream, each in self.know.single.items()})
         program = Agent(self.streams, self.pe, label, know)
-        for each in (self.stores, *self.remote.values()):
+        for each in (self.stores, *self.remote.values(), *self.sources.values()):
             each.told = each.number
-        lines = ((*line, stream) for line, stream in self.remote.items() if line[0] in (0, STORES))
+        under_way = (*self.remote.items(), *self.sources.items())
+        lines = ((*line, stream) for line, stream in under_way if line[0] in (0, STORES))
         program.fences = self.fences | {_towards(*line): line[2].fenced for line in lines}
         return program
 
@@ -267,8 +297,9 @@ class Agent:
         child.end = self.own.id, self.clock
         self.kernels.number += 1
         self._end([child.own, child.stores], self.kernels)
-        self.fences |= {_towards(*line, each): each.fenced for line, each in child.remote.items() if each.fenced}
-        self.adopted += [(*line, stream) for line, stream in child.remote.items()]
+        under_way = (*child.remote.items(), *child.sources.items())
+        self.fences |= {_towards(*line, each): each.fenced for line, each in under_way if each.fenced}
+        self.adopted += [(*line, stream) for line, stream in under_way]
         self.adopted += [(UNORDERED, pe, stream) for (_, pe), stream in child.unfinished.items()]
 
     def _end(self, streams: list[Stream], of: Stream) -> None:

@@ -7,40 +7,42 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from pyshmem.check.agents import STORES, Agent, Stream, Streams
+from pyshmem.check.agents import STORES, TOGETHER, Agent, Stream, Streams
 from pyshmem.check.clocks import Knowledge, Meeting, Message
+from pyshmem.check.doubts import Doubt, Doubts
 from pyshmem.check.events import events, in_order
 from pyshmem.check.findings import Findings, Place
 from pyshmem.check.forgetting import forget
+from pyshmem.check.handovers import Handovers
 from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
-from pyshmem.check.places import Block, Blocks, Watched
+from pyshmem.check.places import Block, Blocks
 from pyshmem.check.shadow import Op
-from pyshmem.check.spans import Span, bounds, overlap, parts
+from pyshmem.check.spans import Span, bounds, overlap
 from pyshmem.check.trace import FENCE, IN_KERNEL, QUIET, Reading, Record
-from pyshmem.check.words import COMPARE, Word, signed
+from pyshmem.check.words import COMPARE, Word, Words, signed
 
 Ranges = list[tuple[int, int, int]]  # (space, start, end)
+_READINGS = 4  # of the records, at most, because of doubts
+_OF_ROOT = ("root", "from_root")  # collectives of which members hear from the root alone
 
 
-class Analysis:
+class Analysis(Handovers):
     """Events in the order of their times; ``findings`` has the result. on_put handles those of kind put, and so on."""
 
-    def __init__(self, traces: Iterable[Iterable[Record]]) -> None:
+    def __init__(self, traces: Iterable[Iterable[Record]], known: dict[int, Doubt] | None = None) -> None:
+        """known: the waits about which an earlier reading has left doubts."""
+        super().__init__()
         self.traces = list(traces)
         self.findings = Findings()
         self.memory = Memory(self._race)
         self.streams = Streams()
         self.host: dict[int, Agent] = {}
-        self.now: dict[int, Agent] = {}  # the agent that acts on each PE
         self.running: dict[int, Agent] = {}  # the program that runs there, or the host's
         self.n_pes = 0
-        self.words: dict[tuple[int, int], Word] = {}
-        self.watched = Watched()
+        self.doubts = Doubts(self.streams, known or {})
+        self.words = Words(self.doubts.changed)
         self.meetings: dict[Any, Meeting] = defaultdict(Meeting)  # by team and turn
         self.turns: dict[Any, int] = defaultdict(int)
-        self.locks: dict[int, Message] = {}
-        self.messages: dict[Any, list[Message]] = defaultdict(list)
-        self.held: dict[tuple[int, int], int] = {}
         self.programs: dict[int, list[Agent]] = defaultdict(list)
         self.waiting: dict[Agent, tuple[int, str, Any]] = {}  # the line, the call, the words
         self.fetching: dict[tuple[int, ...], Op] = {}  # by PE, time of the start, and word
@@ -48,6 +50,17 @@ class Analysis:
         self.blocks: dict[int, Blocks] = defaultdict(Blocks)
 
     def run(self) -> Findings:
+        """Read the records, again where there are new doubts about what waits tell: each may lead to others."""
+        analysis, findings = self, self._follow()
+        for _ in range(_READINGS):
+            doubts = analysis.doubts.found()
+            if doubts == analysis.doubts.known:
+                break
+            analysis = Analysis(self.traces, doubts)
+            findings = analysis._follow()
+        return findings
+
+    def _follow(self) -> Findings:
         traces = [(trace, *self._begin(trace)) for trace in self.traces]
         table = self._table()
         collects = gc.isenabled()
@@ -93,7 +106,7 @@ class Analysis:
             elif kind == "amo" and record[10] and record[10][1] is not None:
                 words.add((record[5], record[6]))
         if pe >= 0:
-            self.watched.add(words)
+            self.words.watched.add(words)
             self.n_pes = max(self.n_pes, pe + 1)
             self.host[pe] = self.now[pe] = self.running[pe] = Agent(self.streams, pe, f"PE {pe}", Knowledge({}, {}))
         return pe, sites
@@ -132,7 +145,7 @@ class Analysis:
             span = tuple(each)
             if space == pe or space < 0:
                 self._touch(local, agent, space, span, (0, pe))
-                self._change(local, space, span, "store", value)
+                self.words.change(local, space, span, "store", value)
             else:
                 self._remote(agent, WRITE, site, name, STORES, space, [span], ("store", value))
 
@@ -154,7 +167,7 @@ class Analysis:
         change: tuple[str, int | None], width: int = 8,
     ) -> Op:  # fmt: skip
         """An operation on a PE: it happens at some time until quiet."""
-        watched = self.watched.any(pe, spans)
+        watched = self.words.watched.any(pe, spans)
         stream = agent.remote.get((ctx, pe)) or agent.to(ctx, pe)
         stream.count(agent.own.number, alone=watched)
         op, again = self._op(agent, kind, site, name, stream, width if kind == ATOMIC else 0)
@@ -164,26 +177,27 @@ class Analysis:
         for span in spans:
             self._touch(op, agent, pe, span, (ctx, pe), again)
             if watched:
-                self._change(op, pe, span, *change)
+                self.words.change(op, pe, span, *change)
         return op
 
-    def _local(self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, ctx: int, pe: int | None) -> None:
-        """The local side of an operation: at once, or at some time until quiet. pe: with which PE, of a non-blocking one."""
-        stream = None if pe is None else agent.pending(ctx, pe)
+    def _local(
+        self, agent: Agent, kind: str, site: int, name: str, ranges: Ranges, stream: Stream | None = None
+    ) -> None:
+        """The local side of an operation: at once, or, if there is a stream, at some time until quiet."""
         if stream is not None:
             stream.count(agent.own.number)
         op, again = self._op(agent, kind, site, name, stream)
         for space, *each in ranges:
             span = tuple(each)
             self._touch(op, agent, space, span, None, again)
-            if kind == WRITE and pe is None:
-                self._change(op, space, span, "store", None)
+            if kind == WRITE and stream is None:
+                self.words.change(op, space, span, "store", None)
 
     def on_put(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, value = event
         agent = self.now[pe]
         if source:
-            self._local(agent, READ, site, name, source, ctx, target if nbi else None)
+            self._local(agent, READ, site, name, source, agent.source(ctx, target) if nbi else None)
             if source[0][0] == target:
                 self._overlap(agent, site, name, [(target, *each) for each in dest], source)
         self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", value))
@@ -194,9 +208,10 @@ class Analysis:
         there = [(target, *each) for each in source]
         if dest and dest[0][0] == target:
             self._overlap(agent, site, name, dest, there)
-        self._local(agent, READ, site, name, there, ctx, target if nbi else None)
+        stream = agent.pending(ctx, target) if nbi else None
+        self._local(agent, READ, site, name, there, stream)
         if dest:
-            self._local(agent, WRITE, site, name, dest, ctx, target if nbi else None)
+            self._local(agent, WRITE, site, name, dest, stream)
         if not nbi and all(space < 0 for space, *_ in dest):
             agent.wait()
 
@@ -211,15 +226,20 @@ class Analysis:
     def on_putsig(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, name, ctx, target, dest, source, nbi, word, size, operator, value = event
         agent = self.now[pe]
+        lines = [agent.to(ctx, target)] + ([agent.source(ctx, target)] if nbi else [])
+        for line in lines:
+            line.alone = True  # the signal's message says of the data alone that it has arrived, and has been read
         if source:
-            self._local(agent, READ, site, name, source, ctx, target if nbi else None)
-        agent.to(ctx, target).alone = True  # the signal's message says of the data alone that it has arrived
+            self._local(agent, READ, site, name, source, lines[1] if nbi else None)
         data = self._remote(agent, WRITE, site, name, ctx, target, dest, ("set", None))
         signal = self._remote(agent, ATOMIC, site, name, ctx, target, [(word, word + size)], (operator, value))
         if signal.message is not None:
             signal.message = signal.message.also(data.stream, data.number)
-            line = agent.to(ctx, target)
-            line.told = line.number
+            if nbi:
+                signal.message = signal.message.also(lines[1].id, lines[1].number)
+                lines[1].alone = True
+            for line in lines:
+                line.told = line.number
 
     def on_amo(self, event: tuple[Any, ...]) -> None:
         """An atomic operation; one that fetches is complete when it returns, at ``on_amo_end``."""
@@ -243,7 +263,7 @@ class Analysis:
             op.target = target
             op.message = agent.release(target, ctx)
             self._touch(op, agent, target, span, (ctx, target))
-            self._change(op, target, span, operator, operand)
+            self.words.change(op, target, span, operator, operand)
         agent.wait()
         self.fetching[pe, time, target, start] = op
 
@@ -262,7 +282,7 @@ class Analysis:
     def on_amo_end(self, event: tuple[Any, ...]) -> None:
         _, _, pe, site, began, target, start, operator, operand, old, condition = event
         agent, op = self.now[pe], self.fetching.pop((pe, began, target, start))
-        word = self.words.get((target, start))
+        word = self.words.known.get((target, start))
         if word is None or old is None:
             return
         value = word.wrap(old)
@@ -271,30 +291,6 @@ class Analysis:
             word.settle(op, operand if value == word.wrap(condition) else None)
         elif operand is not None and (left := word.result(operator, operand, value)) is not None:
             word.settle(op, left)
-
-    def _change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
-        """Words that somebody waits for are written."""
-        word = self.words.get((space, span[0]))
-        if word is not None and len(span) == 2 and span[1] - span[0] == word.size:
-            word.change(op, operator, value)
-            return
-        if not self.watched.any(space, (span,)):
-            return
-        for start, end in parts(span):
-            keys = self.watched.within(space, start, end)
-            if end - start > 8:
-                for key in keys:
-                    self._word(key).change(op, "store", None)
-            elif keys and keys[0][1] == start:
-                word = self._word((space, start))
-                word.size = end - start
-                word.change(op, operator, value)
-
-    def _word(self, key: tuple[int, int], size: int = 8) -> Word:
-        found = self.words.get(key)
-        if found is None:
-            found = self.words[key] = Word(size)
-        return found
 
     def on_stale(self, event: tuple[Any, ...]) -> None:
         """An operator of torch uses a result that a later call has overwritten."""
@@ -334,7 +330,7 @@ class Analysis:
         agent.touched = True
         for start, size, is_signed, code, value in rows:
             compare = COMPARE[code]
-            word = self._word((pe, start), size)
+            word = self.words.at((pe, start), size)
             word.size = size
             wanted = value if is_signed else word.wrap(value)
             read = (lambda seen, n=size: signed(seen, n)) if is_signed else (lambda seen: seen)
@@ -344,13 +340,21 @@ class Analysis:
         """signal_fetch, or a load with acquire order: one row (start, size), and the value seen."""
         _, _, pe, site, rows, value = event
         for start, size in rows:
-            word = self._word((pe, start), size)
+            word = self.words.at((pe, start), size)
             agent = self.now[pe]
             self._learn(agent, site, word, word.found(word.wrap(value), None, agent.own.id))
 
     def _acquire(self, agent: Agent, site: int, key: tuple[int, int], holds: Any) -> None:
-        word = self._word(key)
-        self._learn(agent, site, word, word.seen(holds, lambda op: agent.knows(op.stream, op.number), agent.own.id))
+        word, doubt = self.words.at(key), self.doubts.next()
+        ops = word.seen(holds, lambda op: agent.knows(op.stream, op.number), agent.own.id)
+        if ops:
+            self.doubts.watch(agent, site, holds, word)
+        if doubt is None:
+            self._learn(agent, site, word, ops)
+        else:
+            agent.acquire(doubt.message)
+            agent.doubts.append(doubt)
+            word.caught.pop(agent.own.id, None)  # a later wait may tell the rest
 
     def _learn(self, agent: Agent, site: int, word: Word, ops: list[Op] | None, mine: Op | None = None) -> None:
         """Acquire what the operations have released; if it is not known which, of all that have changed the word."""
@@ -364,8 +368,8 @@ class Analysis:
     # ---- collectives ----
 
     def on_enter(self, event: tuple[Any, ...]) -> None:
-        """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads)."""
-        _, _, pe, site, key, name, signature, way, root, reads = event
+        """A PE enters a collective of a team: (key of the team, name, signature, way, root, what it reads and writes)."""
+        _, _, pe, site, key, name, signature, way, root, reads, writes = event
         agent = self.now[pe]
         for space, *span in reads:
             self._touch(self._op(agent, READ, site, name)[0], agent, space, tuple(span))
@@ -373,8 +377,30 @@ class Analysis:
         turn = self.turns[pe, key]
         self.turns[pe, key] += 1
         meeting = self.meetings[key, turn]
-        meeting.entered.append((pe, self._arrive(agent, way, name), site, name, signature))
+        sent = {}
+        if writes and writes[0][0] >= 0 and (way == "from_all" or (way == "from_root" and pe == root)):
+            sent = self._spread(agent, site, name, key, reads, writes)
+        meeting.entered.append((pe, self._arrive(agent, way, name), site, name, signature, sent))
         self.inside[agent, key] = meeting, turn, way, root
+
+    def _spread(
+        self, agent: Agent, site: int, name: str, key: Any, reads: Ranges, writes: Ranges
+    ) -> dict[int, tuple[int, int]]:
+        """A member writes into the targets of all at once. It returns by PE the stream and its number."""
+        start, stride, size = key[:3]
+        sent = {}
+        for pe in range(start, start + stride * size, stride):
+            stream = agent.to(TOGETHER, pe)
+            stream.count(agent.own.number, alone=True)
+            op, _ = self._op(agent, WRITE, site, name, stream)
+            op.target = pe
+            for each in writes if pe != agent.pe or reads != writes else ():
+                span = tuple(each[1:])
+                self._touch(op, agent, pe, span, (TOGETHER, pe))
+                self.words.change(op, pe, span, "store", None)
+            stream.told = stream.fenced = stream.number
+            sent[pe] = stream.id, stream.number
+        return sent
 
     def _arrive(self, agent: Agent, way: str, name: str) -> Message:
         if way == "barrier":
@@ -387,24 +413,28 @@ class Analysis:
         """It leaves: (key of the team, name, what it has written)."""
         _, _, pe, site, key, name, writes = event
         agent = self.now[pe]
+        agent.touched = True
         meeting, turn, way, root = self.inside.pop((agent, key))
-        first = meeting.entered[0]
+        first, written = meeting.entered[0], False
         for call in meeting.entered:
-            other, message, _, called, signature = call
+            other, message, _, called, signature, sent = call
             refused = signature is None or first[4] is None  # by the team
             if (called != first[3] or signature != first[4]) and not refused:
                 self.findings.mismatch(first[2:], first[0], call[2:], other)
-            if other != pe and (way != "root" or other == root) and (way != "scan" or other < pe):
+            if other != pe and (way not in _OF_ROOT or other == root) and (way != "scan" or other < pe):
                 agent.acquire(message)
+            if pe in sent:
+                agent.know.learn(*sent[pe])
+                written = True
         start, stride, size = key[:3]
-        if len(meeting.entered) < size and way not in ("root", "scan"):
+        if len(meeting.entered) < size and way not in (*_OF_ROOT, "scan"):
             here = {call[0] for call in meeting.entered}
             for other in {start + stride * i for i in range(size)} - here:  # it was killed before it has left
                 agent.acquire(self._arrive(self.now[other], way, name))
-        for space, *each in writes:
+        for space, *each in writes if not written else ():
             (op, _), span = self._op(agent, WRITE, site, name), tuple(each)
             self._touch(op, agent, space, span)
-            self._change(op, space, span, "store", None)
+            self.words.change(op, space, span, "store", None)
         meeting.left += 1
         if meeting.left == size:
             del self.meetings[key, turn]
@@ -413,31 +443,7 @@ class Analysis:
 
     def _forget(self) -> None:
         agents = [*self.host.values(), *(each for row in self.programs.values() for each in row)]
-        forget(agents, self.memory, self.words.values(), set(self.fetching.values()))
-
-    def on_sent(self, event: tuple[Any, ...]) -> None:
-        """A message to a PE, from a program of the kernel to the same one there."""
-        _, _, pe, _, target, program = event
-        self.messages[pe, target, program].append(self.now[pe].release(-1, all_stores=True))
-
-    def on_received(self, event: tuple[Any, ...]) -> None:
-        _, _, pe, _, source, program = event
-        if self.messages[source, pe, program]:
-            self.now[pe].acquire(self.messages[source, pe, program].pop(0))
-
-    def on_lock(self, event: tuple[Any, ...]) -> None:
-        """A lock has been acquired."""
-        _, _, pe, site, start = event
-        self.held[pe, start] = site
-        if start in self.locks:
-            self.now[pe].acquire(self.locks[start])
-
-    def on_unlock(self, event: tuple[Any, ...]) -> None:
-        _, _, pe, _, start = event
-        agent = self.now[pe]
-        agent.quiet(0)
-        self.held.pop((pe, start), None)
-        self.locks[start] = agent.release(-1, all_stores=True)
+        forget(agents, self.memory, self.words.known.values(), set(self.fetching.values()))
 
     # ---- memory ----
 
@@ -446,8 +452,8 @@ class Analysis:
         self.blocks[pe].add(Block(start, end, site, name))
         knows = self.host[pe].knows
         self.memory.begin(pe, start, end, lambda op: knows(op.stream, op.number))
-        for key in self.watched.within(pe, start, end):
-            self._word(key).begin(fill, lambda op: knows(op.stream, op.number))
+        for key in self.words.watched.within(pe, start, end):
+            self.words.at(key).begin(fill, lambda op: knows(op.stream, op.number))
 
     def on_free(self, event: tuple[Any, ...]) -> None:
         self.blocks[event[2]].remove(event[4])
@@ -484,4 +490,4 @@ class Analysis:
         for (pe, _), site in self.held.items():
             self.findings.held(pe, site)
         for agent, (site, name, rows) in self.waiting.items():
-            self.findings.waits(agent, site, (name, rows), self.words)
+            self.findings.waits(agent, site, (name, rows), self.words.known)

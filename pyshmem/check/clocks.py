@@ -20,11 +20,36 @@ class Message(NamedTuple):
         return Message(self.upto, {**self.single, stream: self.single.get(stream, set()) | {number}})
 
 
+def together(first: Message, second: Message) -> Message:
+    """What at least one of two messages says."""
+    upto, single = dict(first.upto), dict(first.single)
+    for stream, number in second.upto.items():
+        upto[stream] = max(number, upto.get(stream, 0))
+    for stream, numbers in second.single.items():
+        single[stream] = single.get(stream, set()) | numbers
+    return Message(upto, single)
+
+
+def common(first: Message, second: Message) -> Message:
+    """What both of two messages say."""
+    upto = {stream: min(first.upto[stream], second.upto[stream]) for stream in first.upto.keys() & second.upto.keys()}
+    single: dict[int, set[int]] = {}
+    for one, other in ((first, second), (second, first)):
+        for stream, numbers in one.single.items():
+            said = {n for n in numbers if n <= other.upto.get(stream, 0)} | numbers & other.single.get(stream, set())
+            if said:
+                single[stream] = single.get(stream, set()) | said
+    return Message(upto, single)
+
+
 class Meeting:
-    """A collective of a team: of each PE that has entered, its number, what it releases, line, name and signature."""
+    """A collective of a team: of each PE that has entered, its number, what it releases, line, name and signature.
+
+    The last of a row is what the PE has written at once into the targets of others: by PE, the stream and its number.
+    """
 
     def __init__(self) -> None:
-        self.entered: list[tuple[int, Message, int, str, Any]] = []
+        self.entered: list[tuple[int, Message, int, str, Any, dict[int, tuple[int, int]]]] = []
         self.left = 0
 
 

@@ -58,9 +58,17 @@ def key_of(team: Any) -> tuple[int, ...]:
     return team_key(team) if getattr(team, "size", 0) else team_key(None)
 
 
+_AT_ONCE = {"broadcast": "from_root", **dict.fromkeys(("fcollect", "alltoall", "alltoalls"), "from_all")}
+
+
 def collective(name: str, call: Call) -> Call:
+    """A collective that moves data.
+
+    In those of _AT_ONCE a member writes into the targets of others before it has heard from them. Reductions, scans, collect
+    and the calls on streams meet first.
+    """
     names = tuple(inspect.signature(call).parameters)
-    way = "root" if "broadcast" in name else "scan" if "scan" in name else "all"
+    way = _AT_ONCE.get(name, "root" if "broadcast" in name else "scan" if "scan" in name else "all")
 
     @wraps(call)
     def recorded(*arguments: Any, **options: Any) -> Any:
@@ -76,8 +84,10 @@ def collective(name: str, call: Call) -> Call:
             raise
         end = now()
         key = team_key(given.get("team"))
-        reads, writes, detail = _sides(name, given, key[2])
-        root = key[0] + integer(given["root"]) * key[1] if way == "root" else -1
+        reads, writes, detail = _sides(name, given, key)
+        root = key[0] + integer(given["root"]) * key[1] if "root" in way else -1
+        if root not in (-1, job.my_pe):
+            reads = []
         recorder.write(time, "met", key, name, detail, way, root, reads, end, writes)
         return found
 
@@ -92,10 +102,14 @@ def _have_met(error: ShmemError) -> bool:
     return frame is not None and not isinstance(error, WaitTimeoutError)
 
 
-def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
-    """What a member has read and written, and what all members must have given alike."""
+def _sides(name: str, given: dict[str, Any], key: tuple[int, ...]) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
+    """What a member has read and written, and what all members must have given alike.
+
+    Where every member writes at once, what it has written is its own block, which has the same place in all targets.
+    """
+    members, me = key[2], (job.my_pe - key[0]) // key[1]
     if name == "alltoalls":
-        return _strided_sides(given, members)
+        return _strided_sides(given, members, me)
     source, target, size = given["source"], given["target"], given.get("size")
     address, nbytes, item, dtype = _operand(source)
     to_address, to_nbytes, *_ = _operand(target)
@@ -114,21 +128,25 @@ def _sides(name: str, given: dict[str, Any], members: int) -> tuple[list[Any], l
         wrote_to = to_nbytes if wrote is None else min(integer(wrote) * item, to_nbytes)
         if size is None and "collect" not in name and "scatter" not in name:
             wrote_to = min(to_nbytes, nbytes)
+    wrote_at = recorder.at(to_address, wrote_to)
+    if _AT_ONCE.get(name) == "from_all" and wrote_at[0] >= 0:
+        block = read if name == "fcollect" else read // (members * item) * item
+        wrote_at = recorder.at(to_address + me * block, block)
     root = integer(given["root"]) if "root" in given else -1
     detail = (_text(dtype), -1 if size is None or uneven else integer(size), root, _text(given.get("op", "")))
-    return [recorder.at(address, read)], [recorder.at(to_address, wrote_to)], detail
+    return [recorder.at(address, read)], [wrote_at], detail
 
 
-def _strided_sides(given: dict[str, Any], members: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
+def _strided_sides(given: dict[str, Any], members: int, me: int) -> tuple[list[Any], list[Any], tuple[Any, ...]]:
     """Return what alltoalls reads and writes: not the elements between those that it copies."""
     (address, nbytes, item, dtype), (to_address, *_) = _operand(given["source"]), _operand(given["target"])
     tst, sst = integer(given.get("tst", 1)), integer(given.get("sst", 1))
     size = None if given.get("size") is None else integer(given["size"])
-    total = members * (-(-(nbytes // item) // sst) // members if size is None else size)
-    reads, writes = (
-        [recorder.strided(start, item, step * item, total)] if total else []
-        for start, step in ((address, sst), (to_address, tst))
-    )
+    count = -(-(nbytes // item) // sst) // members if size is None else size
+    whole = ((address, sst, members * count), (to_address, tst, members * count))
+    reads, writes = ([recorder.strided(start, item, step * item, n)] if n else [] for start, step, n in whole)
+    if writes and writes[0][0] >= 0:
+        writes = [recorder.strided(to_address + me * count * tst * item, item, tst * item, count)]
     return reads, writes, (_text(dtype), -1 if size is None else size, -1, "")
 
 

@@ -36,7 +36,8 @@ def _met(record: Record, pe: int, site: int) -> list[Event]:
     """A collective begins and ends."""
     time, kind, _, key, name, signature, way, root, reads, end, writes = record
     enters, exits = _MET[kind]
-    return [(time, enters, pe, site, key, name, signature, way, root, reads), (end, exits, pe, site, key, name, writes)]
+    begin = time, enters, pe, site, key, name, signature, way, root, reads, writes
+    return [begin, (end, exits, pe, site, key, name, writes)]
 
 
 def _amo(record: Record, pe: int, site: int) -> list[Event]:

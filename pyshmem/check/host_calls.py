@@ -436,7 +436,11 @@ def team_key(team: Any) -> tuple[int, ...]:
 
 def whole(way: str, name: str, call: Call, key: Any = None, signature: tuple[Any, ...] = (), reads: Sequence[Range] = (),
           writes: Sequence[Range] = (), root: int = -1) -> Any:  # fmt: skip
-    """Make a collective call. way: whose knowledge a member gets: all's, the "root"'s, lower PEs' for "scan"."""
+    """Make a collective call.
+
+    way: whose knowledge a member gets: all's, the "root"'s, lower PEs' for "scan". "from_root", "from_all": the same, and
+    the root, or every member, writes into the targets of all at once.
+    """
     time = now()
     found = hidden(call)
     end = now()

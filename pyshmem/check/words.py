@@ -10,7 +10,9 @@ from collections.abc import Callable
 from operator import add, and_, eq, ge, gt, le, lt, ne, or_, xor
 from typing import Any
 
+from pyshmem.check.places import Watched
 from pyshmem.check.shadow import Op
+from pyshmem.check.spans import Span, parts
 
 # by the codes of pyshmem.runtime.comparisons
 COMPARE: tuple[Callable[[Any, Any], bool], ...] = (eq, ne, gt, ge, lt, le)
@@ -31,9 +33,9 @@ class Change:
         self.value: int | None = None
 
     @property
-    def adds(self) -> bool:
-        """Whether it is based on the value before it."""
-        return self.operator not in _REPLACES
+    def replaces(self) -> bool:
+        """Whether it is not based on the value before it."""
+        return self.operator in _REPLACES
 
 
 class Word:
@@ -47,6 +49,8 @@ class Word:
         self.dropped = 0  # changes that are not remembered any more
         # by agents' own streams: what their last wait or fetch has acquired
         self.caught: dict[int, tuple[int, int]] = {}
+        # of the last wait: the place of its last change, and all changes that it needs
+        self._seen: tuple[int, list[Change]] = 0, []
 
     def wrap(self, value: int) -> int:
         return value & _MASKS[self.size]
@@ -147,12 +151,24 @@ class Word:
             if value is None:
                 return None
             if holds(value):
-                chain = self._chain(index, agent)
-                spare = self._spare(self.changes[index + 1 - len(chain) : index + 1], holds)
+                chain = changes[index + 1 - len(self._chain(index, agent)) : index + 1]
+                spare = self._spare(chain, holds)
                 if spare:
                     self.caught.pop(agent, None)  # a later wait may need them
-                return [op for op in chain if op not in spare]
+                self._seen = index, [change for change in chain if change.op not in spare]
+                return [change.op for change in self._seen[1]]
         return None
+
+    def last_seen(self) -> tuple[list[Change], int | None, int | None]:
+        """What ended the last wait: the changes, the value that they left, and the one before the first of them."""
+        last, chain = self._seen
+        first = self.changes.index(chain[0])
+        return chain, self.changes[last].value, self.changes[first - 1].value if first else self.before
+
+    def later(self, most: int) -> list[Change]:
+        """The first changes after those that the last wait needed."""
+        last = self._seen[0]
+        return self.changes[last + 1 : last + 1 + most]
 
     def _spare(self, changes: list[Change], holds: Callable[[int], bool]) -> set[Op]:
         """Additions without which the condition would have held too."""
@@ -176,7 +192,44 @@ class Word:
 
     def _continues(self, index: int, mine: Op | None) -> bool:
         change = self.changes[index]
-        return change.adds or change.op is mine
+        return not change.replaces or change.op is mine
+
+
+class Words:
+    """The words of all PEs that somebody waits for or fetches, by PE and address."""
+
+    def __init__(self, changed: Callable[[Word], None]) -> None:
+        self.known: dict[tuple[int, int], Word] = {}
+        self.watched = Watched()
+        self._changed = changed
+
+    def at(self, key: tuple[int, int], size: int = 8) -> Word:
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = Word(size)
+        return found
+
+    def change(self, op: Op, space: int, span: Span, operator: str, value: int | None) -> None:
+        """An operation writes a span, in which there may be such words."""
+        word = self.known.get((space, span[0]))
+        if word is not None and len(span) == 2 and span[1] - span[0] == word.size:
+            self._change(word, op, operator, value)
+            return
+        if not self.watched.any(space, (span,)):
+            return
+        for start, end in parts(span):
+            keys = self.watched.within(space, start, end)
+            if end - start > 8:
+                for key in keys:
+                    self._change(self.at(key), op, "store", None)
+            elif keys and keys[0][1] == start:
+                word = self.at((space, start))
+                word.size = end - start
+                self._change(word, op, operator, value)
+
+    def _change(self, word: Word, op: Op, operator: str, value: int | None) -> None:
+        word.change(op, operator, value)
+        self._changed(word)
 
 
 def signed(value: int, size: int) -> int:

@@ -146,6 +146,25 @@ def kernel_puts_and_quiets_kernel(ctx, x, own):
 
 
 @triton.jit
+def sends_without_waiting(ctx, x, source, f):
+    dev.put_signal_nbi(ctx, x, source, 8, f, 1, dev.SIGNAL_SET, 1)
+
+
+@triton.jit
+def kernel_changes_a_source_after_an_answer_kernel(ctx, x, source, f, back):
+    dev.put_signal_nbi(ctx, x, source, 8, f, 1, dev.SIGNAL_SET, 1)
+    dev.signal_wait_until(ctx, back, dev.CMP_EQ, 1)
+    tl.store(source, 2)
+
+
+@triton.jit
+def kernel_changes_a_source_after_an_early_answer_kernel(ctx, x, source, f, back):
+    dev.put_signal_nbi(ctx, x, source, 8, f, 1, dev.SIGNAL_SET, 1)
+    dev.signal_wait_until(ctx, back, dev.CMP_EQ, 1)
+    tl.store(source, 2)
+
+
+@triton.jit
 def kernel_get_nbi_and_load_kernel(ctx, x, y, z):
     dev.get_nbi(ctx, y, x, 8, 1)
     tl.store(z, tl.sum(tl.load(y + tl.arange(0, 8))))

@@ -1,7 +1,8 @@
 """Small one-sided programs, all their executions under OpenSHMEM's memory model, and the traces that the checker reads.
 
 A program is a list of operations for each PE: (name, word, PE). Words "x" and "y" hold data, "f" and "g" are flags, which one
-operation sets. The reference executes a program in all orders that the model allows: an operation on a PE may take effect
+operation sets. In counted programs "f" is a counter, to which "add" and "putadd" (a put_signal) add 1, and the last of
+("wait", "f", count) is the number that a wait wants. The reference executes a program in all orders that the model allows: an operation on a PE may take effect
 at any time until quiet, in the order of fences; a PE's own stores reach its memory for others no later than at a fence. A
 program has a race if two executions differ in what is read or in the order in which a word is written.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -110,7 +112,7 @@ def _step(state: State, pe: int, op: Op, value: int) -> bool:
     elif name == "quiet":
         return not mine
     elif name == "wait":
-        return bool(state.memory.get((pe, word)))
+        return len(state.memory.get((pe, word), ())) >= max(to, 1)
     elif name == "store":
         state.pending.append((pe, "store", pe, word, value, epoch))
     elif name in ("read", "get"):
@@ -121,8 +123,11 @@ def _step(state: State, pe: int, op: Op, value: int) -> bool:
     elif name == "putsig":
         state.pending.append((pe, "put", to, word, value, epoch))
         state.pending.append((pe, "tail", to, _FLAG_OF[word], 1, epoch))
+    elif name == "putadd":
+        state.pending.append((pe, "put", to, word, value, epoch))
+        state.pending.append((pe, "tail", to, "f", 1, epoch))
     else:
-        state.pending.append((pe, name, to, word, 1 if name == "signal" else value, epoch))
+        state.pending.append((pe, name, to, word, 1 if name in ("signal", "add") else value, epoch))
     return True
 
 
@@ -135,7 +140,8 @@ def trace(program: list[list[Op]], chance: random.Random) -> list[list[Any]] | N
     for pe, each in enumerate(records):
         each += [(0, "site", number, "litmus", 100 * pe + number, "") for number in range(1, 9)]
         each.append((0, "alloc", 0, 0, 64, 0, "zeros"))
-    at, set_flags, time = [0] * len(program), set(), 1
+    at, time = [0] * len(program), 1
+    set_flags: Counter[tuple[int, str]] = Counter()
     while True:
         live = [pe for pe, ops in enumerate(program) if at[pe] < len(ops)]
         meeting = [pe for pe in live if program[pe][at[pe]][0] in ("barrier", "sync")]
@@ -152,17 +158,17 @@ def trace(program: list[list[Op]], chance: random.Random) -> list[list[Any]] | N
             continue
         able = []
         for pe in live:
-            name, word, _ = program[pe][at[pe]]
-            if pe not in meeting and (name != "wait" or (pe, word) in set_flags):
+            name, word, least = program[pe][at[pe]]
+            if pe not in meeting and (name != "wait" or set_flags[pe, word] >= max(least, 1)):
                 able.append(pe)
         if not able:
             return None
         pe = chance.choice(able)
         name, word, to = op = program[pe][at[pe]]
-        if name == "signal":
-            set_flags.add((to, word))
-        if name == "putsig":
-            set_flags.add((to, _FLAG_OF[word]))
+        if name in ("signal", "add"):
+            set_flags[to, word] += 1
+        if name in ("putsig", "putadd"):
+            set_flags[to, _FLAG_OF[word] if name == "putsig" else "f"] += 1
         records[pe].append((time, *_record(pe, op, at[pe] + 1)))
         at[pe] += 1
         time += 1
@@ -175,12 +181,14 @@ def _record(pe: int, op: Op, site: int) -> tuple[Any, ...]:
     rows: dict[str, tuple[Any, ...]] = {
         "fence": ("fence", site, 0),
         "quiet": ("quiet", site, 0, None),
-        "wait": ("wait", site, [(start, 8, False, 3, 1)], "wait"),
+        "wait": ("wait", site, [(start, 8, False, 3, max(to, 1))], "wait"),
         "store": ("acc", site, "store", "w", [here], None),
         "read": ("acc", site, "load", "r", [here], None),
         "get": ("get", site, "get", 0, to, [here[1:]], [], False),
         "put": ("put", site, "put", 0, to, [here[1:]], [], False, None),
         "signal": ("amo", site, "signal_set", 0, to, start, 8, "set", 1, None, 8),
+        "add": ("amo", site, "signal_add", 0, to, start, 8, "add", 1, None, 8),
+        "putadd": ("putsig", site, "put_signal", 0, to, [here[1:]], [], False, WORDS["f"], 8, "add", 1),
         "putsig": ("putsig", site, "put_signal", 0, to, [here[1:]], [], False, start + 16, 8, "set", 1),
     }
     return rows[name]
@@ -220,6 +228,26 @@ def programs(count: int, seed: int, n_pes: int = 2, most: int = 6) -> Iterator[l
                 ops.insert(chance.randint(0, len(ops)), (name, "", 0))
         count -= 1
         yield program
+
+
+def counted(count: int, seed: int, n_pes: int = 2, most: int = 6) -> Iterator[list[list[Op]]]:
+    """Programs of up to ``most`` operations in which PEs count signals."""
+    chance = random.Random(seed)
+    while count:
+        program: list[list[Op]] = [[] for _ in range(n_pes)]
+        for _ in range(chance.randint(3, most)):
+            pe = chance.randrange(n_pes)
+            name = chance.choice(
+                ["putadd", "putadd", "putadd", "add", "put", "fence", "wait", "wait", "store", "read", "read"]
+            )
+            to = chance.choice([other for other in range(n_pes) if other != pe])
+            if name == "wait":
+                program[pe].append((name, "f", chance.randint(1, 2)))
+            else:
+                program[pe].append((name, "f" if name == "add" else chance.choice("xy"), to))
+        if all(chance.random() < 0.2 or any(name == "wait" for name, _, _ in ops) for ops in program[1:]):
+            count -= 1
+            yield program
 
 
 CALLS = [

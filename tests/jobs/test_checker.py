@@ -40,6 +40,12 @@ def test_checker_finds_a_race_exactly_where_two_executions_differ(n_pes):
     assert not wrong and min(agreed.values()) > 20
 
 
+@pytest.mark.parametrize("n_pes", [2, 3])
+def test_a_wait_tells_only_what_it_tells_in_whichever_order_counted_signals_come(n_pes):
+    agreed, wrong = litmus.disagreements(litmus.counted(400, seed=n_pes, n_pes=n_pes))
+    assert not wrong and min(agreed.values()) > 20
+
+
 def test_checker_agrees_about_all_programs_of_up_to_three_operations():
     agreed, wrong = litmus.disagreements(program for count in range(1, 4) for program in litmus.every(count))
     assert not wrong and min(agreed.values()) > 100
@@ -132,6 +138,60 @@ def test_a_collective_that_the_team_has_refused_keeps_its_turn(detail, mismatche
     for trace in traces:
         trace.append((3, "met", 2, (0, 1, 2), "barrier_all", (), "barrier", -1, [], 4, []))
     assert len(list(Analysis(traces).run())) == mismatches
+
+
+def _called(pe, site, begin, end, way, name):
+    """A collective of 2 PEs: in "from_all" each writes its own half, in "from_root" PE 0 all of the targets."""
+    wrote = [] if way == "sync" else [(pe, 8 * pe, 8 * pe + 8)] if way == "from_all" else [(pe, 0, 16)]
+    root = 0 if way == "from_root" else -1
+    return begin, "met", site, (0, 1, 2), name, (), way, root, [], end, wrote
+
+
+@pytest.mark.parametrize("way, races", [("from_all", 1), ("from_root", 1), ("all", 0)])
+@pytest.mark.parametrize("read_at", [3, 6])
+@pytest.mark.parametrize("met", [False, True])
+def test_a_target_that_its_pe_reads_is_written_by_the_next_call_of_others_unless_all_have_met(way, races, read_at, met):
+    """PE 0 begins its second call at 5, or, after a sync, at 10. PE 1 reads its target at 3 or 6, and begins the call at 11."""
+    traces = []
+    for pe, again in enumerate((10 if met else 5, 11)):
+        trace = [(0, "init", 0, pe, 2), *((0, "site", line, "a.py", line, "") for line in (1, 2, 3))]
+        trace.append(_called(pe, 1, 1, 2, way, "move"))
+        trace += [(read_at, "acc", 2, "sum", "r", [(1, 0, 16)], None)] if pe else []
+        trace += [_called(pe, 3, 7, 9, "sync", "sync_all")] if met else []
+        trace.append(_called(pe, 1, again, 12, way, "move"))
+        traces.append(trace)
+    found = list(Analysis(traces).run())
+    assert len(found) == (0 if met else races)
+    assert all(sorted(site.line for site in each.sites) == [1, 2] for each in found)
+
+
+@pytest.mark.parametrize("by_flag", [False, True])
+@pytest.mark.parametrize("answers_at, races", [(4, 0), (2.5, 1)])
+def test_a_source_is_free_when_the_pe_that_has_seen_its_signal_has_answered(by_flag, answers_at, races):
+    """PE 1 sees the signal at 3. PE 0 sees the answer at 6, and stores into the source at 7."""
+    source = [(-1, 0, 64)]
+    sender = [(0, "init", 0, 0, 2)]
+    if by_flag:
+        sender += [(2, "put", 0, "put_nbi", 0, 1, [(0, 64)], source, True, None), (2.1, "fence", 0, 0)]
+        sender.append((2.2, "amo", 0, "signal_set", 0, 1, 64, 8, "set", 1, None, 8))
+    else:
+        sender.append((2, "putsig", 0, "put_signal_nbi", 0, 1, [(0, 64)], source, True, 64, 8, "set", 1))
+    sender += [(6, "wait", 0, [(72, 8, False, 0, 1)], "wait_until"), (7, "acc", 0, "fill_", "w", source, None)]
+    answer = answers_at, "amo", 0, "signal_set", 0, 0, 72, 8, "set", 1, None, 8
+    reader = [(0, "init", 0, 1, 2), (3, "wait", 0, [(64, 8, False, 0, 1)], "wait_until"), answer]
+    assert len(list(Analysis([sender, reader]).run())) == races
+
+
+@pytest.mark.parametrize("operator, races", [("add", 1), ("set", 1)])
+@pytest.mark.parametrize("fences", [False, True])
+def test_a_wait_for_one_of_two_messages_tells_nothing_of_its_data_unless_a_fence_orders_them(operator, races, fences):
+    """The second put_signal, after the wait in this run, may come before the first and end the wait in its place."""
+    sender = [(0, "init", 0, 0, 2), (2, "putsig", 0, "put_signal", 0, 1, [(0, 64)], [], False, 192, 8, operator, 1)]
+    sender += [(5, "fence", 0, 0)] if fences else []
+    sender.append((6, "putsig", 0, "put_signal", 0, 1, [(64, 128)], [], False, 192, 8, operator, 2))
+    reader = [(0, "init", 0, 1, 2), (1, "alloc", 0, 0, 256, 0, "zeros")]
+    reader += [(3, "wait", 0, [(192, 8, False, 3, 1)], "wait_until"), (4, "acc", 0, "sum", "r", [(1, 0, 64)], None)]
+    assert len(list(Analysis([sender, reader]).run())) == (0 if fences else races)
 
 
 def test_threads_write_their_records_whole_while_the_file_grows(tmp_path):

@@ -76,6 +76,7 @@ def test_alltoalls_takes_and_leaves_gaps(dtype, tst, sst, group, way, me):
         source = shmem.array(payload(me, turn, len(pes) * count * sst + 1, dtype))
         target, whole = guarded(len(pes) * count * tst, dtype)
         wanted = whole.clone()
+        shmem.sync_all()  # others write at once
         if team:
             shmem.alltoalls(way(whole), way(source), tst, sst, count, team)
             block = team.my_pe() * count

@@ -56,6 +56,7 @@ def test_broadcast_in_place_and_of_one_element(me, npes):
         shmem.broadcast(single, single, root)
         assert_same(array, payload(0, 1, 100, torch.int64))  # root 0 was the first
         assert single.item() == 0
+        shmem.sync_all()  # the next root writes at once
 
 
 @pytest.mark.parametrize("count, turns", [(1, 300), (200_000, 24)])

@@ -194,7 +194,7 @@ def test_a_broadcast_is_refused_where_the_target_is_private_and_the_roots_is_not
     for turn, count in enumerate((1, 5000, 300_000)):
         target, source = guarded(count, torch.int64)[1], shmem.array(payload(me, turn, count, torch.int64))
         text = rf"^broadcast: PE {me}: target: got private memory on .* and symmetric memory on PE 0, the root; wants"
-        given = target.clone() if me == npes - 1 else target
+        given = torch.empty_like(target) if me == npes - 1 else target
         if given is not target and here().type == "cpu":
             refused(shmem.ArgumentError, text, partial(shmem.broadcast, given, source, 0))
         elif on_one_node():

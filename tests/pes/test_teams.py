@@ -143,14 +143,14 @@ def test_a_destroyed_team_is_none_and_its_area_serves_another(npes):
 
 def test_an_area_may_pass_between_teams_of_different_pes(npes):
     """Their members have made different numbers of calls in it: what an earlier team left must not count."""
-    source, target = shmem.full(1, 1, dtype=torch.int64), shmem.zeros(1, dtype=torch.int64)
+    source, (target, copied) = shmem.full(1, 1, dtype=torch.int64), shmem.zeros(2, 1, dtype=torch.int64)
     for turn in range(12):
         first, size = turn % npes, npes - turn % npes
         team = WORLD.split_strided(first, 1, size)
         for _ in range(turn % 5):
             if team:
                 shmem.sum_reduce(target, source, team=team)
-                shmem.broadcast(target, source, size - 1, team=team)
+                shmem.broadcast(copied, source, size - 1, team=team)
                 team.sync()
         if team:
             shmem.sum_reduce(target, source, team=team)
