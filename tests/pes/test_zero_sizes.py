@@ -22,13 +22,28 @@ from pyshmem.runtime.job import job
 COUNT, EDGE = 24, 64  # elements of an array, bytes of a guard
 ONE_SIDED = ("put", "get", "put_nbi", "get_nbi")
 STRIDED = ("iput", "iget", "ibput", "ibget")
-FOLDS = ("sum_reduce", "prod_reduce", "min_reduce", "max_reduce", "and_reduce", "or_reduce", "xor_reduce", "sum_inscan", "sum_exscan")
+FOLDS = (
+    "sum_reduce",
+    "prod_reduce",
+    "min_reduce",
+    "max_reduce",
+    "and_reduce",
+    "or_reduce",
+    "xor_reduce",
+    "sum_inscan",
+    "sum_exscan",
+)
 GROUPED = ("broadcast", "collect", "fcollect", "alltoall", "alltoalls", *FOLDS)
 ON_STREAM = (
     "reduce_on_stream", "reduce_scatter_on_stream", "sum_inscan_on_stream", "fcollect_on_stream", "alltoall_on_stream",
     "broadcast_on_stream", "put_on_stream",
 )  # fmt: skip
-OF_WORDS = tuple(f"{verb}_{which}{form}" for verb in ("wait_until", "test") for which in ("all", "any", "some") for form in ("", "_vector"))
+OF_WORDS = tuple(
+    f"{verb}_{which}{form}"
+    for verb in ("wait_until", "test")
+    for which in ("all", "any", "some")
+    for form in ("", "_vector")
+)
 OF_MEMORY = ("malloc", "malloc_with_hints", "calloc", "align", "zeros", "empty", "array", "free", "realloc")
 CALLS = (*ONE_SIDED, *STRIDED, "put_signal", "put_signal_nbi", *GROUPED, *ON_STREAM, *OF_WORDS, *OF_MEMORY, "pe_quiet")
 DTYPES = (torch.int64, torch.int32, torch.uint8)
@@ -50,7 +65,9 @@ class Program:
             for edge in (heap.bytes_at(heap.base, EDGE), heap.bytes_at(heap.base + heap.size - EDGE, EDGE))
         ]
         self.before = [edge.clone() for edge in self.edges]
-        heaps["cpu"].bytes_at(heaps["cpu"].base + heaps["cpu"].size - EDGE, EDGE).fill_(mark)  # free, but a wrong call writes it
+        heaps["cpu"].bytes_at(heaps["cpu"].base + heaps["cpu"].size - EDGE, EDGE).fill_(
+            mark
+        )  # free, but a wrong call writes it
         self.before[self._end_of_cpu()].fill_(mark)
         shmem.barrier_all()
 
@@ -127,10 +144,10 @@ class Call:
 
     def _grouped(self, call):
         on_stream = self.name in ON_STREAM
-        target, source = (self.symmetric(0), self.symmetric(1)) if on_stream else (self.side(0, True), self.side(1, True))
-        if self.name == "put_on_stream":
-            call(target, source, self.pe, **self.size)
-        elif self.name.startswith("broadcast"):
+        target, source = (
+            (self.symmetric(0), self.symmetric(1)) if on_stream else (self.side(0, True), self.side(1, True))
+        )
+        if self.name == "put_on_stream" or self.name.startswith("broadcast"):
             call(target, source, self.pe, **self.size)
         elif self.name == "alltoalls":
             call(target, source, self.chance.choice((1, 2, 3)), self.chance.choice((1, 2, 3)), **self.size)
@@ -236,4 +253,3 @@ def test_every_call_of_kernels_without_elements_writes_nothing(at, device):
         collectives[(1,)](context, x, y, 0)
     program.check("kernels")
     assert indices.tolist() == [7] * 4
-

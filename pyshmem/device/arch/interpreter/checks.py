@@ -41,9 +41,7 @@ OTHER_NODES = "the context of a team with PEs on other nodes"
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 
 
-def check(
-    ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None
-) -> np.ndarray[Any, Any]:
+def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None) -> np.ndarray[Any, Any]:
     """Check a tile call: unmasked elements must be live symmetric memory, and their PEs must be in the team.
 
     Returns the addresses of the unmasked elements.

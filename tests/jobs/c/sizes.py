@@ -1,6 +1,7 @@
-"""Calls C names with one wrong argument each, in a forked process, which must end with the error of that routine.
+"""Calls C names with sizes of 0, and with one wrong argument, in a forked process, which must end with that routine's error.
 
-PE 0 calls, on the memory of the last PE, and none of the memory changes. Run by test_refused_c.py. Argument: seed.
+All PEs make the calls of size 0, and PE 0 the others, on the memory of the last PE. None of the memory changes: it has other
+values on each PE. Run by test_sizes_c.py. Argument: seed.
 """
 
 import ctypes
@@ -17,8 +18,9 @@ from pyshmem.c_names.rows import names
 from pyshmem.c_names.spellings import SPELLINGS
 from pyshmem.c_names.table import ROWS
 from pyshmem.capi.compiler import HERE
+from pyshmem.runtime.heap import heaps
 
-BYTES, WORLD, DEFAULT, SECONDS = 1024, 1, 1, 100
+BYTES, WORLD, DEFAULT, SECONDS, HEAP = 1024, 1, 1, 100, 4 << 20
 library = ctypes.CDLL(str(HERE / "libpyshmem.so"))
 chance = random.Random(int(sys.argv[1]))
 WORDS = {"sig_addr", "ivar", "ivars", "lock", "pSync"}  # what must be aligned, beside the arrays of p, g and atomics
@@ -27,17 +29,28 @@ SIZES = {"nelems", "nreduce", "bsize", "nblocks", "npes"}
 
 def valid(name, kind):
     """A right argument of this name."""
-    symmetric = {"dest": 0, "source": 256, "ivar": 0, "ivars": 0, "sig_addr": 512, "lock": 512, "pSync": 640, "pWrk": 768}
+    symmetric = {"dest": 0, "source": 256, "ivar": 0, "ivars": 0, "sig_addr": 512, "lock": 512, "pWrk": 768}
     private = {"fetch": 0, "indices": 0, "cmp_values": 64, "target_pes": 128}
     if name in symmetric:
         return ctypes.c_void_p(base + symmetric[name])
+    if name == "pSync":
+        return ctypes.c_void_p(shmem.c_address(sync))
+    if name == "signal":
+        return ctypes.c_uint64(int.from_bytes(bytes([77 + last]) * 8, "little"))  # what is there
     if name in private:
         return ctypes.c_void_p(own.ctypes.data + private[name])
-    if name in ("value", "cond", "cmp_value", "signal"):
+    if name in ("value", "cond", "cmp_value"):
         return scalar(kind)
     if name in ("dst", "sst"):
         return ctypes.c_ssize_t(2)
-    numbers = {"team": WORLD, "ctx": DEFAULT, "status": 0, **dict.fromkeys(SIZES, 2), "pe": last, "PE_size": shmem.n_pes()}
+    numbers = {
+        "team": WORLD,
+        "ctx": DEFAULT,
+        "status": 0,
+        **dict.fromkeys(SIZES, 2),
+        "pe": last,
+        "PE_size": shmem.n_pes(),
+    }
     return (ctypes.c_size_t if name in SIZES | {"team", "ctx", "status"} else ctypes.c_int)(numbers.get(name, 0))
 
 
@@ -50,7 +63,9 @@ def scalar(kind):
 def sizes_of(name, item):
     """Numbers of elements that wrap: their bytes are few, or 0, modulo 2**64, or a negative int64."""
     few = chance.randrange(1, 9)
-    wrapped = [2**64 // item + few, 2**64 - few, 2**63 // item + few, 2**64 // item] if item > 1 else [2**64 - few, 2**63]
+    wrapped = (
+        [2**64 // item + few, 2**64 - few, 2**63 // item + few, 2**64 // item] if item > 1 else [2**64 - few, 2**63]
+    )
     if name in ("dst", "sst"):
         return [-few, 0, *(each + few for each in (2**63 // item, 2**64 // item) if each + few < 2**63)]
     return [2**64 - few, 2**63] if name == "nblocks" else wrapped
@@ -65,7 +80,7 @@ def wrong(routine, name, item):
         yield ctypes.c_int(-chance.randrange(1, 2**31)), ("nreduce",)
     elif name in ("dst", "sst"):
         yield from ((ctypes.c_ssize_t(each), ("dst", "sst", "dest", "source")) for each in sizes_of(name, item))
-    elif word and item > 1 or name in WORDS:
+    elif (word and item > 1) or name in WORDS:
         least = 8 if name in WORDS - {"ivar", "ivars"} or item > 8 else item
         away = valid(name, None).value + chance.randrange(1, least) if least > 1 else None
         yield from [(ctypes.c_void_p(away), (name,))] if away else []
@@ -99,8 +114,10 @@ def check(routine, arguments, argument, given):
     wants = rf"{routine.name}: PE 0: ({'|'.join(argument)}): got [^\n]*; wants [^\n]*\n"
     values = [getattr(each, "value", each) for each in arguments]
     assert status == 1 and re.fullmatch(wants, said), (routine.prototype, argument[0], given, values, status, said)
-    library.shmem_getmem(ctypes.c_void_p(actual.ctypes.data), ctypes.c_void_p(base), ctypes.c_size_t(BYTES), ctypes.c_int(last))
-    assert (actual == 77).all() and (block == 77).all(), (routine.prototype, argument[0], given)
+    library.shmem_getmem(
+        ctypes.c_void_p(actual.ctypes.data), ctypes.c_void_p(base), ctypes.c_size_t(BYTES), ctypes.c_int(last)
+    )
+    assert (actual == 77 + last).all() and (block == 77).all(), (routine.prototype, argument[0], given)
 
 
 def elements_of(routine):
@@ -108,8 +125,34 @@ def elements_of(routine):
     digits = routine.typename if routine.typename.isdigit() else {"mem": "8"}.get(routine.typename)
     if digits:
         return np.dtype("uint8"), int(digits) // 8
-    kind = np.dtype(SPELLINGS[routine.typename][1] if routine.typename else "uint64" if "sig_" in routine.prototype else "int64")
+    kind = np.dtype(
+        SPELLINGS[routine.typename][1] if routine.typename else "uint64" if "sig_" in routine.prototype else "int64"
+    )
     return kind, kind.itemsize
+
+
+def call_with_nothing(routine, given, kind):
+    """A call of no elements, whose arrays may be anywhere: at the ends of the heap, beside it, or NULL."""
+    arguments = [valid(each, kind) for each in given]
+    of_blocks = chance.choice(({"bsize"}, {"nblocks"}, {"bsize", "nblocks"}))
+    anywhere = base, base + BYTES, base + HEAP - 8, base + HEAP, own.ctypes.data, 0
+    for at, name in enumerate(given):
+        if name in SIZES and ((name[0] != "b" and name != "nblocks") or name in of_blocks):
+            arguments[at] = (ctypes.c_int if "int nreduce" in routine.prototype else ctypes.c_size_t)(0)
+        if name in ("dest", "source", "ivars", "indices", "cmp_values", "target_pes"):
+            arguments[at] = ctypes.c_void_p(chance.choice(anywhere))
+    getattr(library, routine.name)(*[ctypes.c_void_p(DEFAULT)] * routine.ctx, *arguments)
+
+
+def check_zeros():
+    for routines in by_row.values():
+        given = [each for each in routines[0].row.parameters if each != "..."]
+        for _ in range(4 if SIZES & set(given) else 0):
+            routine = chance.choice(routines)
+            call_with_nothing(routine, given, elements_of(routine)[0])
+    library.shmem_barrier_all()
+    assert (block == 77 + shmem.my_pe()).all() and (rest == 77 + shmem.my_pe()).all() and not sync.any()
+    library.shmem_barrier_all()
 
 
 def check_contexts():
@@ -147,15 +190,20 @@ def check_allocations():
     library.shmem_free(ctypes.c_void_p(kept))
 
 
-shmem.init(heap_size="16m")
+shmem.init(heap_size="4m")
 last = shmem.n_pes() - 1
-block = shmem.full(BYTES, 77, dtype=torch.uint8, device="cpu")
+block, sync = (
+    shmem.full(BYTES, 77 + shmem.my_pe(), dtype=torch.uint8, device="cpu"),
+    shmem.zeros(8, dtype=torch.int64, device="cpu"),
+)
 base, own, actual = shmem.c_address(block), np.zeros(1 << 16, np.uint8), np.zeros(BYTES, np.uint8)
 check_allocations()
+rest = shmem.full(heaps["cpu"].allocator.largest_hole(), 77 + shmem.my_pe(), dtype=torch.uint8, device="cpu")
 called = 0
 by_row = {}
 for routine in names(ROWS).values():
     by_row.setdefault(routine.row.prototype, []).append(routine)
+check_zeros()
 for routines in by_row.values() if shmem.my_pe() == 0 else ():
     routine = chance.choice(routines)
     kind, item = elements_of(routine)
@@ -170,5 +218,5 @@ if shmem.my_pe() == 0:
     check_contexts()
     print(called)
 shmem.barrier_all()
-assert (block == 77).all()
+assert (block == 77 + shmem.my_pe()).all() and (rest == 77 + shmem.my_pe()).all()
 shmem.finalize()
