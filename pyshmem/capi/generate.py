@@ -54,7 +54,7 @@ _BODIES = {
     "one_sided.copy": "{host}(R, dest, source, BYTES, pe);",
     "one_sided.copy_signal": "{host}(R, dest, source, BYTES, sig_addr, signal, sig_op, pe);",
     "one_sided.strided": "{host}(R, dest, source, (strides_t){{dst, sst, S, nelems, S}}, pe);",
-    "one_sided.blocked": '{unblocked}(R, dest, source, (strides_t){{dst, sst, bytes_of(N, "bsize", bsize, S), nblocks, S}}, pe);',
+    "one_sided.blocked": "{unblocked}(R, dest, source, (strides_t){{dst, sst, ITEM, nblocks, S}}, pe);",
     "one_sided.signal_fetch": "return signal_fetch(N, sig_addr);",
     "p": 'put(R, aligned(N, "dest", dest, sizeof value), &value, sizeof value, pe);',
     "g": 'T value; get(R, &value, aligned(N, "source", source, sizeof value), sizeof value, pe); return value;',
@@ -95,7 +95,7 @@ _SAME = {  # types that are one in C
     "uint64_t": "unsigned long",
     "size_t": "unsigned long",
 }
-_BYTES = 'bytes_of(N, "nelems", nelems, S)'
+_BYTES, _ITEM = 'bytes_of(N, "nelems", nelems, S)', 'bytes_of(N, "bsize", bsize, S)'
 _SET = "active_set(N, PE_start, logPE_stride, PE_size, pSync)"
 _TAKEN_OVER = r"_ib(put|get)\d*$|_sum_(in|ex)scan$|^shmem_signal_(add|set)$"
 _MANY = {"all": "every", "any": "first", "some": "some"}
@@ -156,7 +156,11 @@ def _entry(routine: Routine) -> str:
 def _statement(routine: Routine) -> str:
     """The body of the function of a name."""
     row = routine.row
-    text = _template(row).replace("SET", _SET).replace("BYTES", _BYTES) if row.host else _lone(routine)
+    text = (
+        _template(row).replace("SET", _SET).replace("BYTES", _BYTES).replace("ITEM", _ITEM)
+        if row.host
+        else _lone(routine)
+    )
     alone = ("long", "int64") if row.host == "wait_until" else ("uint64_t", "uint64")  # the others are of signals
     c, kind = SPELLINGS.get(routine.typename, alone)
     bits = {"mem": 8}.get(routine.typename) or (int(routine.typename) if routine.typename.isdigit() else 0)

@@ -63,7 +63,10 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
 
 
 def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any, sem: Any, scope: Any) -> None:
-    """Check an atomic as check does, and that ``op`` is defined for the elements, which must be aligned. Errors: those of check; DtypeError."""
+    """Check an atomic as check does, and that ``op`` is defined for the elements, which must be aligned.
+
+    Errors: those of check; DtypeError.
+    """
     places = check(ctx, routine, "pointers", pointers, pe, mask)
     _check_aligned(routine, "pointers", places, item_bytes(pointers))
     wants = wanted_atomic(op, pointers.dtype.element_ty)
