@@ -26,7 +26,7 @@ static set_t active_set(const char *routine, int start, int log_stride, int size
     if (apart < 0 || apart % stride || apart / stride >= size)
         refuse("ArgumentError", routine, "PE_start", "an active set that includes this PE",
                "%d PEs from %d at stride %ld", size, start, (long)stride);
-    on_cpu(routine, "pSync", psync, 3 * sizeof *psync);
+    on_cpu(routine, "pSync", aligned(routine, "pSync", psync, sizeof *psync), 3 * sizeof *psync);
     return (set_t){routine, start, stride, size, apart / stride, psync, psync + 1, psync + 2};
 }
 
@@ -48,11 +48,11 @@ static void sync_set(const set_t *set) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (set->me) {
         amo_add_int64(set->routine, SHMEM_CTX_DEFAULT, "pSync", set->arrived, 1, 0, pe_of(set, 0), 0);
-        wait_int64(set->routine, set->released, EQ, 1);
+        wait_int64(set->routine, "pSync", set->released, EQ, 1);
         set_word(set, set->released, SHMEM_SYNC_VALUE, set->me);
         return;
     }
-    wait_int64(set->routine, set->arrived, EQ, set->size - 1);
+    wait_int64(set->routine, "pSync", set->arrived, EQ, set->size - 1);
     set_word(set, set->arrived, SHMEM_SYNC_VALUE, 0);
     for (int64_t i = 1; i < set->size; i++) set_word(set, set->released, 1, i);
 }
@@ -100,6 +100,9 @@ static void set_alltoalls(set_t set, void *dest, const void *source, ptrdiff_t d
         return;
     }
     strides_t s = {dst, sst, item, nelems, item};
+    uint64_t all = bytes_of(set.routine, "nelems", (uint64_t)set.size, nelems);
+    extent(set.routine, "dst", all, dst < 1 ? 1 : (uint64_t)dst, item, item);
+    extent(set.routine, "sst", all, sst < 1 ? 1 : (uint64_t)sst, item, item);
     meet(&set);
     for (int64_t i = 0; i < set.size; i++)
         iput(set.routine, SHMEM_CTX_DEFAULT, (char *)dest + (uint64_t)set.me * nelems * (uint64_t)dst * item,
@@ -108,7 +111,9 @@ static void set_alltoalls(set_t set, void *dest, const void *source, ptrdiff_t d
 }
 
 /* The order is that of the members, so all get the same bits. dest may be source: it is written after all reads. */
-static void set_reduce(set_t set, int operator, int kind, void *dest, const void *source, uint64_t count) {
+static void set_reduce(set_t set, int operator, int kind, void *dest, const void *source, int nreduce) {
+    if (nreduce < 0) refuse("OutOfRangeError", set.routine, "nreduce", "0 or more", "%d", nreduce);
+    uint64_t count = (uint64_t)nreduce;
     if (is_world(&set, dest, source)) {
         fold(set.routine, SHMEM_TEAM_WORLD, REDUCE, operator, kind, dest, source, count);
         return;

@@ -15,6 +15,7 @@ typedef struct {
 /* In debug mode the members compare their calls first. */
 static call_t call_of(const char *routine, shmem_team_t of, uint64_t code, int kind, uint64_t nelems, uint64_t place) {
     team_t *team = team_of(routine, of);
+    bytes_of(routine, "nelems", nelems, kinds[kind].item);
     if (__builtin_expect(state.debug != 0, 0))
         RARE("compare", (int64_t)routine, team - state.teams, code == WORD_COLLECT ? 0 : (int64_t)nelems, kind);
     return (call_t){routine, team, code, nelems, place, kind};
@@ -45,7 +46,9 @@ static int on_gpus(const call_t *c, const void *dest, const void *source, int mo
 
 /* Arrays without elements may be anywhere; the members meet all the same. */
 static void *dest_of(const call_t *c, void *dest, uint64_t nelems) {
-    return (void *)(nelems ? symmetric(c->routine, "dest", dest, nelems * kinds[c->kind].item) : state.base);
+    return (void *)(nelems ? symmetric(c->routine, "dest", dest,
+                                       bytes_of(c->routine, "nelems", nelems, kinds[c->kind].item))
+                           : state.base);
 }
 static const void *source_of(const call_t *c, const void *source, uint64_t nelems) {
     return (const void *)(nelems ? symmetric(c->routine, "source", source, nelems * kinds[c->kind].item) : state.base);
@@ -72,8 +75,9 @@ static int gather(const call_t *c, void *dest, const void *source, uint64_t firs
 
 static int fcollect(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind) {
     call_t c = call_of(routine, of, WORD_FCOLLECT, kind, nelems, 0);
+    uint64_t total = bytes_of(routine, "nelems", (uint64_t)c.team->size, nelems);
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
-    return gather(&c, dest, source, (uint64_t)c.team->me * nelems, nelems, (uint64_t)c.team->size * nelems);
+    return gather(&c, dest, source, (uint64_t)c.team->me * nelems, nelems, total);
 }
 
 static int collect(const char *routine, shmem_team_t of, void *dest, const void *source, uint64_t nelems, int kind) {
@@ -88,7 +92,7 @@ static int collect(const char *routine, shmem_team_t of, void *dest, const void 
     for (int64_t j = 0; j < c.team->size; j++) {
         if (notes[j][3] != note[3]) end_call(&c, CALL_DIFFERENT);
         first += j < c.team->me ? notes[j][0] : 0;
-        total += notes[j][0];
+        if (__builtin_add_overflow(total, notes[j][0], &total)) refuse_size(routine, "nelems", notes[j][0], 1);
     }
     c.nelems = notes[0][0]; /* of the first member, on all */
     free(notes);
@@ -102,11 +106,13 @@ static int alltoalls(const char *routine, shmem_team_t of, void *dest, const voi
     uint64_t item = kinds[kind].item, to_step = (uint64_t)dst * item, from_step = (uint64_t)sst * item;
     if (dst < 1 || sst < 1)
         refuse("ArgumentError", routine, dst < 1 ? "dst" : "sst", "1 or more", "%ld", (long)(dst < 1 ? dst : sst));
+    uint64_t all = bytes_of(routine, "nelems", (uint64_t)c.team->size, nelems);
+    uint64_t to_bytes = extent(routine, "dst", all, (uint64_t)dst, item, item);
+    uint64_t from_bytes = extent(routine, "sst", all, (uint64_t)sst, item, item);
     if (nelems && whole && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 3, dst, sst, (int64_t)nelems);
-    uint64_t last = (uint64_t)c.team->size * nelems - 1;
-    char *to = (char *)dest_of(&c, dest, nelems ? last * (uint64_t)dst + 1 : 0);
-    const void *from = source_of(&c, source, nelems ? last * (uint64_t)sst + 1 : 0);
+    char *to = (char *)dest_of(&c, dest, to_bytes / item);
+    const void *from = source_of(&c, source, from_bytes / item);
     to += (uint64_t)c.team->me * nelems * to_step;
     uint64_t blocks[2][5] = {{nelems * from_step, item, to_step, from_step, nelems},
                              {nelems * item, nelems * item, 0, 0, 1}};
@@ -115,6 +121,7 @@ static int alltoalls(const char *routine, shmem_team_t of, void *dest, const voi
 
 static int fold(const char *routine, shmem_team_t of, int mode, int operator, int kind, void *dest, const void *source,
                 uint64_t nelems) {
+    bytes_of(routine, mode == REDUCE ? "nreduce" : "nelems", nelems, kinds[kind].item);
     call_t c = call_of(routine, of, (uint64_t)(WORD_FOLD + mode * OPERATORS + operator), kind, nelems, 0);
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 1, (int64_t)nelems, 0, 0);
     void *to = dest_of(&c, dest, nelems);

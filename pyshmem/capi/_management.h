@@ -111,6 +111,7 @@ static void manage_pcontrol(const char *routine, int level) { (void)routine, (vo
 
 static void *allocate(const char *routine, const char *how, uint64_t nbytes, int64_t detail) {
     require_job(routine);
+    if (nbytes > INT64_MAX) nbytes = INT64_MAX; /* which no heap has */
     return nbytes ? (void *)RARE(how, (int64_t)nbytes, detail) : NULL;
 }
 static void *manage_malloc(const char *routine, size_t size) { return allocate(routine, "malloc", size, 0); }
@@ -118,15 +119,18 @@ static void *manage_malloc_with_hints(const char *routine, size_t size, long hin
     return allocate(routine, "malloc", size, hints);
 }
 static void *manage_align(const char *routine, size_t alignment, size_t size) {
+    require_job(routine);
+    if (!alignment || alignment & (alignment - 1) || alignment > INT64_MAX) return NULL;
     return allocate(routine, "align", size, (int64_t)alignment);
 }
 static void *manage_calloc(const char *routine, size_t count, size_t size) {
     uint64_t total;
-    if (__builtin_mul_overflow(count, size, &total)) total = INT64_MAX; /* which no heap has */
+    if (__builtin_mul_overflow(count, size, &total)) total = INT64_MAX;
     return allocate(routine, "calloc", total, 0);
 }
 static void *manage_realloc(const char *routine, void *ptr, size_t size) {
     require_job(routine);
+    if (size > INT64_MAX) size = INT64_MAX;
     return ptr || size ? (void *)RARE("realloc", (int64_t)ptr, (int64_t)size) : NULL;
 }
 static void manage_free(const char *routine, void *ptr) {
@@ -146,6 +150,7 @@ static int manage_team_n_pes(const char *routine, shmem_team_t of) {
 }
 static int manage_team_get_config(const char *routine, shmem_team_t of, long mask, shmem_team_config_t *config) {
     team_t *team = team_or_none(routine, of);
+    if (team && mask & SHMEM_TEAM_NUM_CONTEXTS && !config) refuse_null(routine, "config", "what config_mask asks for");
     if (team && mask & SHMEM_TEAM_NUM_CONTEXTS) config->num_contexts = (int)team->contexts;
     return !team;
 }
@@ -203,11 +208,28 @@ static int manage_team_sync(const char *routine, shmem_team_t of) { return sync_
 /* ---- contexts: every operation on a near PE is complete when its call returns, and quiet completes those of all ----
  */
 
+static pthread_mutex_t contexts_lock = PTHREAD_MUTEX_INITIALIZER; /* of both */
+static struct pyshmem_ctx *free_contexts;
+static uint64_t contexts_so_far;
+
+/* A place in the table, or SHMEM_CTX_INVALID if all are in use. */
+static shmem_ctx_t new_context(void) {
+    pthread_mutex_lock(&contexts_lock);
+    shmem_ctx_t made = free_contexts;
+    if (made)
+        free_contexts = made->next;
+    else if (contexts_so_far < MOST_CONTEXTS)
+        made = &contexts[contexts_so_far++];
+    pthread_mutex_unlock(&contexts_lock);
+    return made;
+}
+
 static int manage_team_create_ctx(const char *routine, shmem_team_t of, long options, shmem_ctx_t *ctx) {
     team_t *team = team_or_none(routine, of);
     (void)options;
-    *ctx = team ? malloc(sizeof **ctx) : SHMEM_CTX_INVALID;
-    if (*ctx) **ctx = (struct pyshmem_ctx){team->handle, team->start, team->stride, team->size};
+    if (!ctx) refuse_null(routine, "ctx", "room for a context");
+    *ctx = team ? new_context() : SHMEM_CTX_INVALID;
+    if (*ctx) **ctx = (struct pyshmem_ctx){team->handle, team->start, team->stride, team->size, NULL};
     return !*ctx;
 }
 static int manage_ctx_create(const char *routine, long options, shmem_ctx_t *ctx) {
@@ -217,12 +239,16 @@ static void manage_ctx_destroy(const char *routine, shmem_ctx_t ctx) {
     if (ctx == SHMEM_CTX_INVALID) return;
     if (ctx == SHMEM_CTX_DEFAULT)
         refuse("ArgumentError", routine, "ctx", "a context of shmem_ctx_create", "SHMEM_CTX_DEFAULT");
+    if (!is_context(ctx)) refuse_context(routine, ctx);
     quiet(routine);
     ctx->team = 0;
-    free(ctx);
+    pthread_mutex_lock(&contexts_lock);
+    ctx->next = free_contexts, free_contexts = ctx;
+    pthread_mutex_unlock(&contexts_lock);
 }
 static int manage_ctx_get_team(const char *routine, shmem_ctx_t ctx, shmem_team_t *team) {
     require_job(routine);
+    if (ctx != SHMEM_CTX_DEFAULT && ctx && !is_context(ctx)) refuse_context(routine, ctx);
     *team = ctx == SHMEM_CTX_DEFAULT ? SHMEM_TEAM_WORLD : ctx ? (shmem_team_t)ctx->team : SHMEM_TEAM_INVALID;
     return *team == SHMEM_TEAM_INVALID;
 }
@@ -256,15 +282,23 @@ static void manage_quiet(const char *routine) {
     require_job(routine);
     quiet(routine);
 }
+static void check_context(const char *routine, shmem_ctx_t ctx) {
+    if (ctx != SHMEM_CTX_DEFAULT && !is_context(ctx)) refuse_context(routine, ctx);
+}
 static void manage_ctx_fence(const char *routine, shmem_ctx_t ctx) {
-    if (ctx != SHMEM_CTX_INVALID) manage_fence(routine);
+    if (ctx == SHMEM_CTX_INVALID) return;
+    check_context(routine, ctx);
+    manage_fence(routine);
 }
 static void manage_ctx_quiet(const char *routine, shmem_ctx_t ctx) {
-    if (ctx != SHMEM_CTX_INVALID) manage_quiet(routine);
+    if (ctx == SHMEM_CTX_INVALID) return;
+    check_context(routine, ctx);
+    manage_quiet(routine);
 }
 static void manage_ctx_pe_quiet(const char *routine, shmem_ctx_t ctx, const int *target_pes, size_t npes) {
     if (ctx == SHMEM_CTX_INVALID) return;
     require_job(routine);
+    if (npes && !target_pes) refuse_null(routine, "target_pes", "the numbers of PEs");
     if (state.gpu_span) {
         quiet(routine);
         return;

@@ -51,45 +51,53 @@ typedef struct {
 
 static uint64_t span(const char *routine, const char *argument, ptrdiff_t step, const strides_t *s) {
     if (step < 1) refuse("ArgumentError", routine, argument, "1 or more", "%ld", (long)step);
-    return s->count ? (s->count - 1) * (uint64_t)step * s->size + s->item : 0;
+    return extent(routine, argument, s->count, (uint64_t)step, s->size, s->item);
+}
+
+/* Of one item the strides may be of any size, and of empty ones the number. */
+static void settle_strides(strides_t *s) {
+    if (!s->item) s->count = 0;
+    if (s->count == 1) s->dst = s->sst = (ptrdiff_t)(s->item / s->size);
 }
 
 /* how: the operation of the route. there, own: the symmetric and the private side. Steps are in bytes, first that of
  * the destination. */
 static void strided_on_gpu(const char *how, const char *routine, shmem_ctx_t ctx, const void *there, const void *own,
                            uint64_t to_step, uint64_t from_step, const strides_t *s, int pe) {
-    if (s->count && s->item)
+    if (s->count)
         RARE(how, (int64_t)routine, (int64_t)there, (int64_t)own, (int64_t)to_step, (int64_t)from_step,
              (int64_t)s->item, (int64_t)s->count, world_pe(routine, ctx, pe));
 }
 
 static RARELY void iput(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, strides_t s, int pe) {
-    uint64_t to_step = (uint64_t)s.dst * s.size, own_step = (uint64_t)s.sst * s.size;
     uint64_t nbytes = span(routine, "dst", s.dst, &s);
     span(routine, "sst", s.sst, &s);
+    settle_strides(&s);
+    uint64_t to_step = (uint64_t)s.dst * s.size, own_step = (uint64_t)s.sst * s.size;
     uint64_t place = reach(routine, ctx, "dest", dest, nbytes, pe);
     count_call(!is_near(place), s.item * s.count);
     if (on_gpu(dest) || on_gpu(source)) {
         strided_on_gpu("put_strided", routine, ctx, dest, source, to_step, own_step, &s, pe);
         return;
     }
-    if (!is_near(place) && s.count && s.item)
+    if (!is_near(place) && s.count)
         complete(routine, state.calls->put_strided(place, source, to_step, own_step, s.item, s.count), NULL);
     for (uint64_t i = 0; is_near(place) && i < s.count; i++)
         copy_item((char *)place + i * to_step, (const char *)source + i * own_step, s.item);
 }
 
 static RARELY void iget(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, strides_t s, int pe) {
-    uint64_t own_step = (uint64_t)s.dst * s.size, from_step = (uint64_t)s.sst * s.size;
     uint64_t nbytes = span(routine, "sst", s.sst, &s);
     span(routine, "dst", s.dst, &s);
+    settle_strides(&s);
+    uint64_t own_step = (uint64_t)s.dst * s.size, from_step = (uint64_t)s.sst * s.size;
     uint64_t place = reach(routine, ctx, "source", source, nbytes, pe);
     count_call(!is_near(place), s.item * s.count);
     if (on_gpu(dest) || on_gpu(source)) {
         strided_on_gpu("get_strided", routine, ctx, source, dest, own_step, from_step, &s, pe);
         return;
     }
-    if (!is_near(place) && s.count && s.item)
+    if (!is_near(place) && s.count)
         complete(routine, state.calls->get_strided(dest, place, own_step, from_step, s.item, s.count), NULL);
     for (uint64_t i = 0; is_near(place) && i < s.count; i++)
         copy_item((char *)dest + i * own_step, (const char *)place + i * from_step, s.item);
@@ -107,24 +115,26 @@ static RARELY uint64_t amo_away(const char *routine, shmem_ctx_t ctx, const void
     complete(routine, state.calls->atomic(place, detail, value, cond, fetches ? &old : NULL, 1), NULL);
     return old;
 }
-#define AMO(OP, N, T, B)                                                                                             \
-    static inline T##_t amo_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, const void *dest, \
-                                       T##_t value, T##_t cond, int pe, int fetches) {                               \
-        uint64_t place = reach_counted(routine, ctx, argument, dest, sizeof(T##_t), pe);                             \
-        if (is_near(place)) return seq_##OP##_##T((B##_t *)place, value, cond);                                      \
-        return value_##T((B##_t)amo_away(routine, ctx, dest, pe, place, OP_##OP * 16 + TYPE_##T, bits_##T(value),    \
-                                         bits_##T(cond), fetches));                                                  \
-    }                                                                                                                \
-    static inline void amo_nbi_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, void *fetch,   \
-                                          const void *dest, T##_t value, T##_t cond, int pe) {                       \
-        uint64_t place = reach(routine, ctx, argument, dest, sizeof(T##_t), pe);                                     \
-        if (is_near(place) || on_gpu(dest))                                                                          \
-            *(T##_t *)fetch = amo_##OP##_##T(routine, ctx, argument, dest, value, cond, pe, 1);                      \
-        else                                                                                                         \
-            count_call(1, sizeof(T##_t)), complete(routine,                                                          \
-                                                   state.calls->atomic(place, OP_##OP * 16 + TYPE_##T,               \
-                                                                       bits_##T(value), bits_##T(cond), fetch, 0),   \
-                                                   NULL);                                                            \
+#define AMO(OP, N, T, B)                                                                                               \
+    static inline T##_t amo_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, const void *dest,   \
+                                       T##_t value, T##_t cond, int pe, int fetches) {                                 \
+        uint64_t place =                                                                                               \
+            reach_counted(routine, ctx, argument, aligned(routine, argument, dest, sizeof(T##_t)), sizeof(T##_t), pe); \
+        if (is_near(place)) return seq_##OP##_##T((B##_t *)place, value, cond);                                        \
+        return value_##T((B##_t)amo_away(routine, ctx, dest, pe, place, OP_##OP * 16 + TYPE_##T, bits_##T(value),      \
+                                         bits_##T(cond), fetches));                                                    \
+    }                                                                                                                  \
+    static inline void amo_nbi_##OP##_##T(const char *routine, shmem_ctx_t ctx, const char *argument, void *fetch,     \
+                                          const void *dest, T##_t value, T##_t cond, int pe) {                         \
+        aligned(routine, argument, dest, sizeof(T##_t));                                                               \
+        uint64_t place = reach(routine, ctx, argument, dest, sizeof(T##_t), pe);                                       \
+        if (is_near(place) || on_gpu(dest))                                                                            \
+            *(T##_t *)fetch = amo_##OP##_##T(routine, ctx, argument, dest, value, cond, pe, 1);                        \
+        else                                                                                                           \
+            count_call(1, sizeof(T##_t)), complete(routine,                                                            \
+                                                   state.calls->atomic(place, OP_##OP * 16 + TYPE_##T,                 \
+                                                                       bits_##T(value), bits_##T(cond), fetch, 0),     \
+                                                   NULL);                                                              \
     }
 #define AMOS_OF_NUMBER(T, B) OF_NUMBERS(AMO, T, B)
 #define AMOS_OF_INTEGER(T, B) OF_INTEGERS(AMO, T, B)
@@ -154,6 +164,7 @@ static RARELY void put_signal_away(const char *routine, shmem_ctx_t ctx, void *d
 
 static inline void put_signal(const char *routine, shmem_ctx_t ctx, void *dest, const void *source, uint64_t nbytes,
                               uint64_t *sig_addr, uint64_t signal, int sig_op, int pe) {
+    aligned(routine, "sig_addr", sig_addr, sizeof *sig_addr);
     uint64_t word = reach_counted(routine, ctx, "sig_addr", sig_addr, sizeof *sig_addr, pe);
     uint64_t place = reach_counted(routine, ctx, "dest", dest, nbytes, pe);
     if (sig_op != SHMEM_SIGNAL_SET && sig_op != SHMEM_SIGNAL_ADD) refuse_operation(routine, sig_op);
@@ -171,6 +182,7 @@ static inline void put_signal(const char *routine, shmem_ctx_t ctx, void *dest, 
 #define put_signal_nbi put_signal
 
 static inline uint64_t signal_fetch(const char *routine, const uint64_t *sig_addr) {
+    aligned(routine, "sig_addr", sig_addr, sizeof *sig_addr);
     symmetric(routine, "sig_addr", sig_addr, sizeof *sig_addr);
     return look_uint64(readable(sig_addr, sizeof *sig_addr));
 }

@@ -18,7 +18,7 @@
 #include "../runtime/_words.h"
 #include "include/shmem.h"
 
-enum { MOST_TEAMS = 1000, MOST_STATICS = 16, ARGUMENTS = 8 };
+enum { MOST_TEAMS = 1000, MOST_CONTEXTS = 1 << 16, MOST_STATICS = 16, ARGUMENTS = 8 };
 
 /* handle: that of the program; 0 for none. native: for the calls of _interface.h. */
 typedef struct {
@@ -34,15 +34,15 @@ typedef struct {
 
 /* activity: where the page of _activity.h is. checked: the bytes of the heap for which one comparison is enough; 0 in
  * debug mode. check: PYSHMEM_CHECK. gpu_base, gpu_bytes: the GPU heap of this PE; gpu_first, gpu_span: all GPU heaps
- * that are mapped; 0 without one. notice: the seconds after which a wait is told of, 0 for never. watch: what waits
- * call, see spin_t. */
+ * that are mapped; 0 without one. process: the PE, and not a child that it has forked. notice: the seconds after which
+ * a wait is told of, 0 for never. watch: what waits call, see spin_t. */
 typedef struct {
     const native_calls_t *calls;
     activity_t **activity;
     uint64_t base, bytes, checked;
     const int64_t *away;
     uint64_t gpu_base, gpu_bytes, gpu_first, gpu_span;
-    int64_t my_pe, n_pes, spans, check, debug, embedded, level;
+    int64_t my_pe, n_pes, spans, check, debug, embedded, level, process;
     double timeout, notice;
     int (*watch)(spin_t *);
     uint64_t spins, n_statics;
@@ -61,7 +61,11 @@ static int attach(void);
 #define LIKELY(CONDITION) __builtin_expect(!!(CONDITION), 1)
 #define RARELY __attribute__((noinline, cold))
 
-/* Ends the job with an error of Python's form. kind: the name of the exception that it is in Python. */
+/* Whether a PE has forked this process: it has copies of the PE's locks and buffers, and is no part of the job. */
+static int is_forked(void) { return state.calls && getpid() != state.process; }
+
+/* Ends the job with an error of Python's form; of a forked process only itself. kind: the name of the exception that it
+ * is in Python. */
 static RARELY _Noreturn void refuse(const char *kind, const char *routine, const char *argument, const char *wants,
                                     const char *format, ...) {
     char got[512];
@@ -69,6 +73,10 @@ static RARELY _Noreturn void refuse(const char *kind, const char *routine, const
     va_start(values, format);
     vsnprintf(got, sizeof got, format, values);
     va_end(values);
+    if (is_forked()) {
+        dprintf(2, "%s: PE %ld: %s: got %s; wants %s\n", routine, (long)state.my_pe, argument, got, wants);
+        _exit(1);
+    }
     fflush(NULL);
     if (state.calls) RARE("refuse", (int64_t)kind, (int64_t)routine, (int64_t)argument, (int64_t)got, (int64_t)wants);
     fprintf(stderr, "%s: PE ?: %s: got %s; wants %s\n", routine, argument, got, wants);
@@ -79,6 +87,55 @@ static RARELY void require_job(const char *routine) {
     if (!state.calls && !attach())
         refuse("NotInitializedError", routine, "state", "shmem_init() first",
                "no shmem_init, or shmem_finalize before");
+}
+
+/* ---- sizes and alignment ---- */
+
+static RARELY _Noreturn void refuse_size(const char *routine, const char *argument, uint64_t count, uint64_t size) {
+    require_job(routine);
+    refuse("OutOfRangeError", routine, argument, "no more than a heap can have: less than 2**63 bytes",
+           "%lu elements of %lu bytes", count, size);
+}
+
+/* The bytes of `count` elements, which every heap address and int64_t can count. */
+static inline uint64_t bytes_of(const char *routine, const char *argument, uint64_t count, uint64_t size) {
+    int64_t nbytes;
+    if (!LIKELY(!__builtin_mul_overflow(count, size, &nbytes))) refuse_size(routine, argument, count, size);
+    return (uint64_t)nbytes;
+}
+
+/* The bytes from the first of `count` items to the end of the last, each `step` elements of `size` bytes after the one
+ * before. */
+static uint64_t extent(const char *routine, const char *argument, uint64_t count, uint64_t step, uint64_t size,
+                       uint64_t item) {
+    uint64_t elements;
+    int64_t nbytes;
+    if (!count || !item) return 0;
+    if (__builtin_mul_overflow(count - 1, step, &elements) || __builtin_mul_overflow(elements, size, &nbytes) ||
+        __builtin_add_overflow(nbytes, item, &nbytes))
+        refuse("OutOfRangeError", routine, argument, "no more than a heap can have: less than 2**63 bytes",
+               "a stride of %ld elements, for %lu of %lu bytes", (long)step, count, item);
+    return (uint64_t)nbytes;
+}
+
+static RARELY _Noreturn void refuse_alignment(const char *routine, const char *argument, const void *where,
+                                              uint64_t size) {
+    require_job(routine);
+    char wants[64];
+    snprintf(wants, sizeof wants, "a multiple of %lu, the size of the word", size);
+    refuse("ArgumentError", routine, argument, wants, "the address %p", where);
+}
+
+/* A word that PEs access as one must be aligned to its size; one of more than 8 bytes to 8. */
+static inline void *aligned(const char *routine, const char *argument, const void *where, uint64_t size) {
+    uint64_t least = size < 8 ? size : 8;
+    if (!LIKELY((uint64_t)where % least == 0)) refuse_alignment(routine, argument, where, least);
+    return (void *)where;
+}
+
+static RARELY _Noreturn void refuse_null(const char *routine, const char *argument, const char *wants) {
+    require_job(routine);
+    refuse("ArgumentError", routine, argument, wants, "NULL");
 }
 
 /* ---- addresses ---- */
@@ -141,10 +198,24 @@ static void on_cpu(const char *routine, const char *argument, const void *where,
 
 /* ---- teams, contexts and PEs ---- */
 
+/* A context is a place in a table, so that one that has ended, or never was, is known without an access to it. next: of
+ * the places that are free. */
 struct pyshmem_ctx {
     uint64_t team; /* its handle; 0 after destroy */
     int64_t start, stride, size;
+    struct pyshmem_ctx *next;
 };
+static struct pyshmem_ctx contexts[MOST_CONTEXTS];
+
+static int is_context(shmem_ctx_t ctx) {
+    uint64_t offset = (uint64_t)ctx - (uint64_t)contexts;
+    return offset < sizeof contexts && offset % sizeof *ctx == 0 && ctx->team;
+}
+
+static RARELY _Noreturn void refuse_context(const char *routine, shmem_ctx_t ctx) {
+    refuse("ArgumentError", routine, "ctx", "a context that is not destroyed, nor its team", "%s",
+           ctx ? "a context that has ended" : "SHMEM_CTX_INVALID");
+}
 
 static RARELY team_t *find_team(const char *routine, shmem_team_t team) {
     require_job(routine);
@@ -177,9 +248,7 @@ static RARELY int64_t refuse_pe(const char *routine, int64_t size, int pe) {
 static RARELY int64_t pe_of_context(const char *routine, shmem_ctx_t ctx, int pe) {
     require_job(routine);
     if (ctx == SHMEM_CTX_DEFAULT) return pe >= 0 && pe < state.n_pes ? pe : refuse_pe(routine, state.n_pes, pe);
-    if (ctx == SHMEM_CTX_INVALID || !ctx->team || state.teams[(ctx->team & 0xffff) - 1].handle != ctx->team)
-        refuse("ArgumentError", routine, "ctx", "a context that is not destroyed, nor its team", "%s",
-               ctx ? "a context that has ended" : "SHMEM_CTX_INVALID");
+    if (!is_context(ctx) || state.teams[(ctx->team & 0xffff) - 1].handle != ctx->team) refuse_context(routine, ctx);
     if (pe < 0 || pe >= ctx->size) return refuse_pe(routine, ctx->size, pe);
     return ctx->start + pe * ctx->stride;
 }

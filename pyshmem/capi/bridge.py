@@ -50,7 +50,7 @@ _State = _structure(  # state_t of _state.h
     "_State",
     **dict.fromkeys(("calls", "activity", "base", "bytes", "checked", "away"), _u),
     **dict.fromkeys(("gpu_base", "gpu_bytes", "gpu_first", "gpu_span"), _u),
-    **dict.fromkeys(("my_pe", "n_pes", "spans", "check", "debug", "embedded", "level"), _i),
+    **dict.fromkeys(("my_pe", "n_pes", "spans", "check", "debug", "embedded", "level", "process"), _i),
     **dict.fromkeys(("timeout", "notice"), ctypes.c_double),
     **dict.fromkeys(("watch", "spins"), _u),
     n_statics=_u,
@@ -92,6 +92,7 @@ def _tell(begins: bool) -> None:
     _state.gpu_base, _state.gpu_bytes, _state.gpu_first, _state.gpu_span = on_gpu.ranges()
     _state.my_pe, _state.n_pes, _state.spans = job.my_pe, job.n_pes, bool(cpu.far_deltas)
     _state.check, _state.debug, _state.level = environment.read("PYSHMEM_CHECK"), job.debug, job.thread_level
+    _state.process = os.getpid()
     _state.timeout, _state.notice, _state.spins = job.timeout, host_timeouts.notice_seconds(), job.spins
     _state.checked = 0 if job.debug else cpu.size
     for index, team in enumerate((TEAM_WORLD, TEAM_SHARED)):
@@ -129,12 +130,15 @@ def _call(name: bytes, arguments: Any) -> int:
 
 
 def _end(error: BaseException) -> NoReturn:
-    """End the job with the message of an error of pyshmem, or with the traceback of any other one."""
+    """End the job with the message of an error of pyshmem, or with the traceback of any other one.
+
+    A process that the PE has forked ends alone.
+    """
     if isinstance(error, ShmemError):
         print(error, file=sys.stderr, flush=True)
     elif not isinstance(error, SystemExit):
         sys.excepthook(type(error), error, error.__traceback__)
-    if not job.inits:
+    if not job.inits or os.getpid() != _state.process:
         os._exit(1)
     exits.abort(130 if isinstance(error, KeyboardInterrupt) else 1)
 
@@ -195,10 +199,8 @@ def _calloc(a: Any) -> int:
 
 
 def _align(a: Any) -> int:
-    """An alignment that is no power of two gives NULL; a smaller one than that of a pointer is accepted."""
+    """The alignment is a power of two; a smaller one than that of a pointer is accepted."""
     power = max(a[1], ctypes.sizeof(ctypes.c_void_p))
-    if power & (power - 1):
-        return 0
     return _allocate("shmem_align", a[0], lambda: pyshmem.align(power, a[0], device=_device()))
 
 

@@ -51,18 +51,18 @@ _TAIL = """
 # The bodies of C's functions, by the row's body or by the Python API's name. T is C's type, K its element type, S the bytes
 # of an element, N the routine's name, and R the arguments that most functions have first: this name and the context.
 _BODIES = {
-    "one_sided.copy": "{host}(R, dest, source, nelems * S, pe);",
-    "one_sided.copy_signal": "{host}(R, dest, source, nelems * S, sig_addr, signal, sig_op, pe);",
+    "one_sided.copy": "{host}(R, dest, source, BYTES, pe);",
+    "one_sided.copy_signal": "{host}(R, dest, source, BYTES, sig_addr, signal, sig_op, pe);",
     "one_sided.strided": "{host}(R, dest, source, (strides_t){{dst, sst, S, nelems, S}}, pe);",
-    "one_sided.blocked": "{unblocked}(R, dest, source, (strides_t){{dst, sst, bsize * S, nblocks, S}}, pe);",
+    "one_sided.blocked": "{unblocked}(R, dest, source, (strides_t){{dst, sst, ITEM, nblocks, S}}, pe);",
     "one_sided.signal_fetch": "return signal_fetch(N, sig_addr);",
-    "p": "put(R, dest, &value, sizeof value, pe);",
-    "g": "T value; get(R, &value, source, sizeof value, pe); return value;",
+    "p": 'put(R, aligned(N, "dest", dest, sizeof value), &value, sizeof value, pe);',
+    "g": 'T value; get(R, &value, aligned(N, "source", source, sizeof value), sizeof value, pe); return value;',
     "signal_set": 'amo_set_uint64(R, "sig_addr", sig_addr, signal, 0, pe, 0);',
     "signal_add": 'amo_add_uint64(R, "sig_addr", sig_addr, signal, 0, pe, 0);',
-    "wait_until": "wait_K(N, ivar, cmp, cmp_value);",
-    "waits.wait_change": "wait_K(N, ivar, NE, cmp_value);",
-    "signal_wait_until": "return wait_uint64(N, sig_addr, cmp, cmp_value);",
+    "wait_until": 'wait_K(N, "ivar", ivar, cmp, cmp_value);',
+    "waits.wait_change": 'wait_K(N, "ivar", ivar, NE, cmp_value);',
+    "signal_wait_until": 'return wait_uint64(N, "sig_addr", sig_addr, cmp, cmp_value);',
     "test": "return test_K(N, ivar, cmp, cmp_value);",
     "collectives.broadcast": "return broadcast(N, team, dest, source, nelems, KIND_K, PE_root, 0);",
     "collectives.collect": "return collect(N, team, dest, source, nelems, KIND_K);",
@@ -70,8 +70,8 @@ _BODIES = {
     "collectives.alltoall": "return alltoalls(N, team, dest, source, 1, 1, nelems, KIND_K);",
     "collectives.alltoalls": "return alltoalls(N, team, dest, source, dst, sst, nelems, KIND_K);",
     "collectives.reduce": "return fold(N, team, {how}, REDUCE_{operator}, KIND_K, dest, source, {last});",
-    "active_sets.broadcast": "set_broadcast(SET, dest, source, nelems * S, PE_root);",
-    "active_sets.collect": "set_collect(SET, dest, source, nelems * S);",
+    "active_sets.broadcast": "set_broadcast(SET, dest, source, BYTES, PE_root);",
+    "active_sets.collect": "set_collect(SET, dest, source, BYTES);",
     "active_sets.alltoall": "set_alltoalls(SET, dest, source, 1, 1, nelems, S);",
     "active_sets.alltoalls": "set_alltoalls(SET, dest, source, dst, sst, nelems, S);",
     "active_sets.to_all": "(void)pWrk; set_reduce(SET, REDUCE_{operator}, KIND_K, dest, source, nreduce);",
@@ -95,6 +95,7 @@ _SAME = {  # types that are one in C
     "uint64_t": "unsigned long",
     "size_t": "unsigned long",
 }
+_BYTES, _ITEM = 'bytes_of(N, "nelems", nelems, S)', 'bytes_of(N, "bsize", bsize, S)'
 _SET = "active_set(N, PE_start, logPE_stride, PE_size, pSync)"
 _TAKEN_OVER = r"_ib(put|get)\d*$|_sum_(in|ex)scan$|^shmem_signal_(add|set)$"
 _MANY = {"all": "every", "any": "first", "some": "some"}
@@ -155,7 +156,11 @@ def _entry(routine: Routine) -> str:
 def _statement(routine: Routine) -> str:
     """The body of the function of a name."""
     row = routine.row
-    text = _template(row).replace("SET", _SET) if row.host else _lone(routine)
+    text = (
+        _template(row).replace("SET", _SET).replace("BYTES", _BYTES).replace("ITEM", _ITEM)
+        if row.host
+        else _lone(routine)
+    )
     alone = ("long", "int64") if row.host == "wait_until" else ("uint64_t", "uint64")  # the others are of signals
     c, kind = SPELLINGS.get(routine.typename, alone)
     bits = {"mem": 8}.get(routine.typename) or (int(routine.typename) if routine.typename.isdigit() else 0)

@@ -265,10 +265,11 @@ def _strided(
     own, own_step = _side(routine, *sides[1], count)
     require_one_dtype(routine, (sides[0][0], sides[1][0]), near.dtype, own.dtype)
     if not count:
-        return Sides(cpu, cpu, cpu.base, cpu.base, 0), [step, own_step], near.itemsize, 0
+        return Sides(cpu, cpu, cpu.base, cpu.base, 0), [1, 1], near.itemsize, 0
     require_symmetric(routine, sides[0][0], near, ((count - 1) * step + 1) * near.itemsize)
     require_writable(routine, sides[1][0], sides[1][1])
-    return _sides(near, own, count), [step, own_step], near.itemsize, count
+    steps = [step, own_step] if count > 1 else [1, 1]  # of one element they may be of any size
+    return _sides(near, own, count), steps, near.itemsize, count
 
 
 def _all_of(routine: str, sides: tuple[tuple[str, Any, int, str], ...]) -> int:
@@ -370,6 +371,8 @@ def _block_sides(
     to, tst = _block_side(routine, "target", *target, bsize, nblocks)
     own, sst = _block_side(routine, "source", *source, bsize, nblocks)
     require_one_dtype(routine, ("target", "source"), to.dtype, own.dtype)
+    if nblocks == 1:
+        tst = sst = bsize  # they may be of any size
     return to, own, (tst, sst, bsize, nblocks)
 
 

@@ -21,6 +21,7 @@ from pyshmem.runtime.arguments import (
     describe,
     name_of,
     refuse_dtype,
+    require_aligned,
     require_one_dtype,
     scalar,
     symmetric_array,
@@ -231,6 +232,7 @@ _TESTS = words.all_hold, lambda checked: words.any_holds(checked, checked.look()
 def _checked(routine: str, which: int, ivars: Any, cmp: Any, value: Any, status: Any) -> Words:
     """The checked arguments of a call on several words. Errors: those of the call."""
     operand = symmetric_array(routine, "ivars", ivars)
+    require_aligned(routine, "ivars", operand)
     values = _values(routine, operand, value) if which & _EACH else None
     if operand.dtype not in TEST:
         refuse_dtype(routine, "ivars", operand.dtype, TYPES)

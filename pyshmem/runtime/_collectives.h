@@ -141,7 +141,7 @@ static void scatter_far(team_t *t, uint64_t to, const char *from, const blocks_t
     if (t->failed) return;
     if (b->count > 1)
         note(t, far_put_strided(to, from, b->dest_step, b->source_step, b->item, b->count));
-    else if (b->item)
+    else if (b->count && b->item)
         note(t, far_put(to, from, b->item));
 }
 

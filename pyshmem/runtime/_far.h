@@ -81,7 +81,7 @@ static link_t *far_put_strided(uint64_t place, const char *source, uint64_t step
                        .detail = (uint32_t)item,
                        .offset = offset_of(place + i * step),
                        .nbytes = n * item,
-                       .value = step};
+                       .value = n > 1 ? step : 0};
         for (uint64_t j = 0; j < n; j++) memcpy(packed + j * item, source + (i + j) * own_step, item);
         failed = request(l, &r, packed, n * item);
     }
@@ -110,7 +110,7 @@ static link_t *far_get_strided(char *dest, uint64_t place, uint64_t own_step, ui
                        .detail = (uint32_t)item,
                        .offset = offset_of(place + i * step),
                        .nbytes = n * item,
-                       .value = step};
+                       .value = n > 1 ? step : 0};
         expected_t e = {l->sent + 1, n * item, dest + i * own_step, own_step, item, NULL, packed};
         failed = packed ? expect(l, e) : refuse_call();
         if (failed) free(packed);
@@ -181,7 +181,7 @@ static link_t *complete_links(link_t **links, int n) {
             if (pthread_mutex_lock(&l->lock)) return l;
             request_t flush = {.op = FLUSH};
             uint64_t asked = l->asked;
-            int failed = l->error != 0, waits = wait && l->executed < l->due;
+            int failed = l->error || l->refused, waits = wait && l->executed < l->due;
             if (!failed && !wait && asked < l->due) failed = request(l, &flush, NULL, 0);
             if (link_leave(l, failed) || (waits && link_await(l, UINT64_MAX, asked))) return l;
         }

@@ -50,7 +50,8 @@ typedef struct {
 } request_t;
 typedef struct {
     uint64_t executed, value, nbytes;
-} reply_t; /* nbytes follow */
+} reply_t;                    /* nbytes follow */
+#define MISALIGNED UINT64_MAX /* instead of nbytes: the request was an atomic of a word that is not aligned */
 
 /* An expected reply with data, or with a value of which `item` bytes are wanted, for which request number `seq` has
  * asked. dest, value: NULL if the call that waited has ended. */
@@ -87,6 +88,7 @@ typedef struct {
     uint64_t fenced;         /* the last request before a fence */
     int64_t flying, reading; /* writes and reads by the fabric that are under way; reads alone */
     pthread_cond_t moved;
+    int refused;        /* whether the target has refused a request since the last error */
     int reads, waiting; /* whether a thread that waits looks for replies; the threads that wait for it */
     int64_t progress;   /* when something last came */
     wire_t wire;
@@ -187,9 +189,9 @@ static int refuse_call(void) {
 }
 
 /* Why a call on this link has failed. */
-static int take_error(const link_t *l) {
-    int error = caller.refused ? ENOBUFS : l->error;
-    caller.refused = 0;
+static int take_error(link_t *l) {
+    int error = caller.refused ? ENOBUFS : l->error ? l->error : l->refused ? EBADR : 0;
+    caller.refused = l->refused = 0;
     return error ? error : EDEADLK; /* a handler that calls the PE of the call that it has interrupted */
 }
 
@@ -239,12 +241,14 @@ static void abandon(link_t *l, uint64_t first, uint64_t last) {
 /* Begins a reply, whose data follow at `data`, `here` bytes of them so far. Returns how many it has used, or -1. */
 static int64_t begin_reply(link_t *l, const reply_t *reply, const char *data, uint64_t here) {
     expected_t *e = l->count ? &l->queue[l->first] : NULL;
+    uint64_t nbytes = reply->nbytes;
+    if (nbytes == MISALIGNED) l->refused = 1, nbytes = 0;
     if (!e || e->seq != reply->executed) {
-        if (reply->nbytes || reply->executed > l->sent) return link_fail(l, EPROTO);
+        if (nbytes || reply->executed > l->sent) return link_fail(l, EPROTO);
         if (reply->executed > l->executed) l->executed = reply->executed;
         return 0;
     }
-    if (reply->nbytes != e->nbytes) return link_fail(l, EPROTO);
+    if (nbytes != e->nbytes) return link_fail(l, EPROTO);
     if (e->value) copy_bytes(e->value, (const char *)&reply->value, e->item);
     char *to = e->packed ? e->packed : e->dest;
     uint64_t now = here < e->nbytes ? here : e->nbytes;
@@ -362,6 +366,7 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
         pthread_mutex_lock(&l->lock);
         if (raised) abandon(l, first, last), failed = 1;
     }
+    failed = failed || l->refused;
     if (l->waiting) pthread_cond_broadcast(&l->moved); /* one of them looks for replies from now on */
     pthread_mutex_unlock(&l->lock);
     help(1);

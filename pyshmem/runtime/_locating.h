@@ -172,6 +172,7 @@ static PyObject *py_locate_strided(PyObject *self, PyObject *const *args, Py_ssi
     if ((into ? own : step) < block || !holds_blocks(room, step, block, count) ||
         !holds_blocks(length, own, block, count))
         Py_RETURN_NONE;
+    if (count == 1) step = own = block; /* they may be of any size then */
     uint64_t span = ((count - 1) * step + block) * item;
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, span)) Py_RETURN_NONE;
     PyObject *route = move_to(&v, args[7], &symmetric.address);
@@ -184,7 +185,7 @@ static PyObject *py_locate_strided(PyObject *self, PyObject *const *args, Py_ssi
 }
 
 /* locate_word(views, target[, pe]) -> (heap, address on this PE, kind); with pe (route, address on pe, kind). Returns
- * None unless target is a plain, live tensor of one element. kind is DLPack's type code * 16 + bytes. */
+ * None unless target is a plain, live tensor of one aligned element. kind is DLPack's type code * 16 + bytes. */
 static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     view_t v;
@@ -192,6 +193,7 @@ static PyObject *py_locate_word(PyObject *self, PyObject *const *args, Py_ssize_
     if (n != 2 && !arity("locate_word", n, 3)) return NULL;
     if (!read_plain(args[0], args[1], &symmetric) || symmetric.nbytes != symmetric.item || !has_kind(&symmetric))
         Py_RETURN_NONE;
+    if (symmetric.address % (symmetric.item < 8 ? symmetric.item : 8)) Py_RETURN_NONE;
     if (!find_view(args[0], &symmetric, &v) || !is_live(&v, symmetric.address, symmetric.nbytes)) Py_RETURN_NONE;
     uint64_t here = symmetric.address;
     PyObject *route = n == 3 ? move_to(&v, args[2], &symmetric.address) : v.heap;

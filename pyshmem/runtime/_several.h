@@ -95,7 +95,7 @@ static int read_words(PyObject *views, several_t *s, PyObject *o) {
     operand_t t;
     view_t v;
     if (!read_plain(views, o, &t) || t.device_type != ON_CPU || (t.code != DL_INT && t.code != DL_UINT) || t.item < 4 ||
-        !find_view(views, &t, &v) || !is_live(&v, t.address, t.nbytes))
+        t.address % t.item || !find_view(views, &t, &v) || !is_live(&v, t.address, t.nbytes))
         return 0;
     s->words = (char *)t.address, s->count = t.nbytes / t.item, s->item = t.item, s->code = t.code;
     return 1;

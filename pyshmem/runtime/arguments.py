@@ -159,9 +159,16 @@ def word(routine: str, argument: str, target: Any) -> tuple[Heap, int, Any]:
             ArgumentError, routine, argument, f"an array of shape {near.shape}", "exactly one element, such as a[j:j+1]"
         )
     require_symmetric(routine, argument, near, near.itemsize)
-    if near.address % min(near.itemsize, 8):
-        refuse(ArgumentError, routine, argument, "an element that is not aligned to its size", "an aligned one")
+    require_aligned(routine, argument, near)
     return near.heap, near.address, near.dtype
+
+
+def require_aligned(routine: str, argument: str, operand: Operand) -> None:
+    """Require words at multiples of their size, as PEs access them atomically. Errors: ArgumentError."""
+    least = min(operand.itemsize, 8)
+    if operand.nelems and operand.address % least:
+        wants = f"a multiple of {least}, the size of the word"
+        refuse(ArgumentError, routine, argument, f"the address {operand.address:#x}, which is not aligned", wants)
 
 
 def symmetric_array(routine: str, argument: str, array: Any) -> Operand:

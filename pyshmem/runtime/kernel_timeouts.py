@@ -7,6 +7,7 @@ that PE return as soon as they see the record.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 
@@ -63,6 +64,9 @@ def describe_record(words: Sequence[int], place: Callable[[int], str] = "heap of
 
 
 def _describe_request(words: Sequence[int], seconds: str, variable: str) -> str:
+    if words[OFFSET] == LOST and words[SEEN] == errno.EBADR:
+        got = f"an atomic on world PE {words[MISSING]}, at an address that is not aligned to the size of the word"
+        return f"kernel: request: PE {words[PE]}: pointers: got {got}; wants an aligned one"
     if words[OFFSET] == LOST:
         got = f"error {words[SEEN]} ({os.strerror(words[SEEN])}) for world PE {words[MISSING]}, on another node"
         return f"kernel: request: PE {words[PE]}: pe: got {got}; wants a PE that can be reached"

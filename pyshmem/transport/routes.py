@@ -14,7 +14,7 @@ from pyshmem.runtime import _native
 from pyshmem.runtime._native import fence, locate_word
 from pyshmem.runtime.arguments import KINDS, Sides, exact_int, require_init, word
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, refuse
+from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, c_name, refuse
 from pyshmem.runtime.gpu.heap import gpu
 from pyshmem.runtime.heap import Heap, heaps, views
 from pyshmem.runtime.job import job
@@ -109,12 +109,25 @@ def world_pe(routine: str, pe: Any) -> int:
     return exact_int(routine, "pe", pe)
 
 
+_ORDERS = {  # of the arguments of calls that have the PE at another place than C's
+    routine: f"; the arguments are {order}, and C's in another order"
+    for names, order in (
+        ("put get put_nbi get_nbi", "target, source, pe, size"),
+        ("iput iget", "target, source, pe, tst, sst, size"),
+        ("ibput ibget", "target, source, pe, tst, sst, bsize, nblocks"),
+        ("put_signal put_signal_nbi", "target, source, pe, signal, value, sigop, size"),
+    )
+    for routine in names.split()
+}
+
+
 def refuse_pe(routine: str, pe: int) -> NoReturn:
     """Report why there is no route to ``pe``. Errors: NotInitializedError, UnreachableError, OutOfRangeError."""
     require_init(routine)
     if 0 <= pe < job.n_pes:
         refuse(UnreachableError, routine, "pe", str(pe), _WITH_A_ROUTE)
-    refuse(OutOfRangeError, routine, "pe", str(pe), f"a PE from 0 to {job.n_pes - 1}")
+    order = "" if c_name() else _ORDERS.get(routine, "")
+    refuse(OutOfRangeError, routine, "pe", str(pe), f"a PE from 0 to {job.n_pes - 1}{order}")
 
 
 def is_reachable(pe: Any) -> bool:

@@ -175,7 +175,6 @@ def test_a_stranger_that_says_nothing_is_hung_up_on_and_does_not_delay_others(se
         (GET, 8, 2**64 - 8, {}),
         (PUT_STRIDED, 0, 16, {"detail": 8, "value": 1 << 20, "payload": bytes(16)}),
         (PUT_STRIDED, 0, 0, {}),
-        (FETCH, 4, 0, {"detail": 3}),
         (FETCH, 0, 0, {"detail": 15}),
         (UPDATE, 0, 0, {"detail": 200 * 16}),
         (POST, 8, 0, {"cond": 1 << 20}),
@@ -188,6 +187,19 @@ def test_a_stranger_that_says_nothing_is_hung_up_on_and_does_not_delay_others(se
 def test_a_request_outside_the_heap_or_unknown_ends_the_pe_with_a_message(op, offset, nbytes, fields):
     status, said = in_child(lambda: greeted().send(op, offset, nbytes, **fields))
     assert (status, said) == (1, "PE 0: invalid request from PE 1\n")
+
+
+@pytest.mark.parametrize(
+    "op, offset, detail",
+    [(FETCH, 4, 3), (UPDATE, 1, 3), (FETCH, 2, 2), (UPDATE, 1023, 5), (FETCH, 12, 16 + 3)],
+    ids=str,
+)
+def test_an_atomic_of_a_word_that_is_not_aligned_is_answered_and_not_performed(op, offset, detail, service, peer):
+    peer.send(op, offset, detail=detail, value=7)
+    assert REPLY.unpack(peer.bytes(REPLY.size)) == (2, 0, 2**64 - 1)
+    peer.send(FETCH, 8, detail=3)
+    assert peer.reply() == (3, 0, b"")
+    assert not service.heap.any()
 
 
 def test_a_pe_that_ends_without_a_goodbye_ends_this_one_with_a_message():

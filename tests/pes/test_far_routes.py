@@ -59,6 +59,24 @@ class Heap:
             raise shmem.ArgumentError(what)
 
 
+@pytest.mark.parametrize("name", ["far_fetch_int64", "far_update_int64"])
+def test_a_far_pe_refuses_an_atomic_of_a_word_that_is_not_aligned_and_goes_on(name):
+    """Calls of the API never send one; kernels may. The caller gets the error, at the latest from quiet."""
+    if on_one_node() or job.nodes.count(0) > 1:
+        pytest.skip("a near neighbour")
+    left, me, right = neighbours()
+    words = shmem.zeros(4, dtype=torch.int64, device="cpu")
+    shmem.barrier_all()
+    place = words.data_ptr() + cpu.far_deltas[right]
+    got = rf"target: got an atomic on PE {right} on .*, at an address that is not aligned to the size of the word"
+    with pytest.raises(shmem.ArgumentError, match=rf"(atomic|quiet): PE {me}: {got}"):
+        getattr(_native, name)(0, place + 1, 5)
+        shmem.quiet()
+    shmem.atomic_add(words[1:2], 3, right)
+    shmem.barrier_all()
+    assert words.tolist() == [0, 3, 0, 0]
+
+
 @pytest.fixture
 def gpu():
     if job.device != "cpu" or on_one_node() or job.nodes.count(0) > 1:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib import import_module
 
 import hypothesis
 import hypothesis.strategies as st
@@ -141,6 +142,22 @@ def test_allocation_refuses_sizes_that_are_no_count(nbytes, error):
         with refuses(routine, f"nbytes: got {re.escape(repr(nbytes))}; wants ", error):
             call()
     shmem.free(keep)
+    assert live() == before
+
+
+@pytest.mark.parametrize("nbytes", [2**62, 2**63 - 1, 2**63, 2**64 - 17, 2**64 + 8, 2**70])
+def test_sizes_that_no_heap_has_are_an_error_of_the_heap_and_none_in_c(nbytes):
+    c, keep = import_module("pyshmem.shmem"), shmem.malloc(64)
+    before = live()
+    for call in (
+        lambda: shmem.malloc(nbytes), lambda: shmem.malloc_with_hints(nbytes, 0), lambda: shmem.calloc(8, nbytes),
+        lambda: shmem.align(64, nbytes), lambda: shmem.realloc(keep, nbytes), lambda: shmem.zeros(nbytes),
+        lambda: shmem.empty((nbytes, 8), dtype=torch.int64),
+    ):  # fmt: skip
+        with pytest.raises(shmem.HeapExhaustedError, match=r"size: got \d+ bytes; wants at most \d+, "):
+            call()
+    none = [c.shmem_malloc(nbytes), c.shmem_malloc_with_hints(nbytes, 0), c.shmem_calloc(nbytes, nbytes)]
+    assert [*none, c.shmem_align(64, nbytes), c.shmem_realloc(keep, nbytes)] == [None] * 5
     assert live() == before
 
 

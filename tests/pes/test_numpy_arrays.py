@@ -6,7 +6,7 @@ All arrays are in CPU memory, on machines with GPUs too.
 import numpy as np
 import pytest
 import torch
-from support import DTYPES, assert_same, name_of, neighbours, payload
+from support import DTYPES, assert_same, name_of, neighbours, payload, refuses
 
 import pyshmem as shmem
 from pyshmem.host import collectives, rma
@@ -245,6 +245,34 @@ def test_a_buffer_is_refused_with_numpys_call_that_makes_an_array_of_it(made, me
     ):
         shmem.put(there, buffer, me)
     shmem.put(there, np.frombuffer(buffer, there.dtype), me)
+
+
+@pytest.mark.parametrize("tensors", [False, True], ids=["arrays", "tensors"])
+def test_words_that_are_not_aligned_are_refused_before_any_pe_is_asked(tensors):
+    """On other nodes, too. The bytes stay as they are."""
+    _, _, right = neighbours()
+    room = symmetric(32, dtype=torch.uint8)
+    shmem.barrier_all()
+    word, signal = room[1:9].view(np.int64), room[1:9].view(np.uint64)
+    if tensors:
+        word, signal = (torch.frombuffer(room, dtype=kind, count=1, offset=1) for kind in (torch.int64, torch.uint64))
+    calls = {
+        "atomic_add": lambda: shmem.atomic_add(word, 1, right), "atomic_fetch": lambda: shmem.atomic_fetch(word, right),
+        "p": lambda: shmem.p(word, 5, right), "g": lambda: shmem.g(word, right), "set_lock": lambda: shmem.set_lock(word),
+        "test_lock": lambda: shmem.test_lock(word), "clear_lock": lambda: shmem.clear_lock(word),
+        "signal_set": lambda: shmem.signal_set(signal, 1, right), "signal_fetch": lambda: shmem.signal_fetch(signal),
+        "put_signal": lambda: shmem.put_signal(room[16:24], room[16:24].copy(), right, signal, 1, shmem.SIGNAL.SET),
+        "wait_until": lambda: shmem.wait_until(word, "==", 0), "test": lambda: shmem.test(word, "==", 0),
+        "wait_until_all": lambda: shmem.wait_until_all(word, "==", 0), "test_any": lambda: shmem.test_any(word, "==", 0),
+        "signal_wait_until": lambda: shmem.signal_wait_until(signal, "==", 0),
+    }  # fmt: skip
+    for routine, call in calls.items():
+        with refuses(
+            routine, r"\w+: got the address 0x\w+1, which is not aligned; wants a multiple of 8, the size of the word"
+        ):
+            call()
+    shmem.barrier_all()
+    assert not room.any()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from support import (
-    AMO_DTYPES, DTYPES, GUARD, RMA_DTYPES, assert_same, foreign, guarded, name_of, neighbours, octets, payload,
+    AMO_DTYPES, DTYPES, GUARD, RMA_DTYPES, assert_same, foreign, guarded, here, name_of, neighbours, octets, payload,
     refuses, untouched,
 )  # fmt: skip
 
@@ -347,3 +347,29 @@ def test_arrays_of_non_blocking_calls_may_be_let_go_of(me, npes):
     shmem.barrier_all()
     for turn in range(50):
         assert_same(inbox[turn], payload(left, turn, 4096, torch.int64))
+
+
+@pytest.mark.parametrize("stride", [2**40, 2**60, 2**61 + 1, 2**64 + 1], ids=hex)
+def test_strides_of_one_element_or_block_may_be_of_any_size(stride):
+    """No PE computes with them: on other nodes, too."""
+    left, me, right = neighbours()
+    target, back = (shmem.zeros(4, dtype=torch.int64) for _ in range(2))
+    source = payload(me, 1, 4, torch.int64)
+    shmem.iput(target, source, right, stride, stride, 1)
+    shmem.ibput(target[1:], source[1:], right, stride, stride, 2, 1)
+    shmem.barrier_all()
+    wanted = payload(left, 1, 4, torch.int64)
+    assert target.tolist() == [*wanted[:3].tolist(), 0]
+    shmem.iget(back, target, me, stride, stride, 1)
+    shmem.ibget(back[1:], target[1:], me, stride, stride, 2, 1)
+    assert back.tolist() == target.tolist()
+    shmem.barrier_all()
+
+
+def test_a_wrong_pe_says_in_which_order_the_arguments_are():
+    """A program in C's order passes a number of elements as the PE."""
+    x, source = shmem.zeros(4), torch.zeros(4, device=here())
+    with refuses(
+        "put", r"pe: got 99; wants .*; the arguments are target, source, pe, size, and C's", shmem.OutOfRangeError
+    ):
+        shmem.put(x, source, 99, 0)

@@ -25,7 +25,7 @@ import torch
 from pyshmem.runtime import _native, descriptors
 from pyshmem.runtime.agreement import gather, together
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import HeapExhaustedError, ShmemError, UnreachableError, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, ShmemError, UnreachableError, refuse
 from pyshmem.runtime.far import ATOMICS as NUMBERS
 from pyshmem.runtime.far import OPERATORS
 from pyshmem.runtime.heap import default
@@ -164,7 +164,7 @@ def _sockaddr(address: str, port: int) -> bytes:
 
 
 def _refuse(routine: str, pe: int, number: int) -> NoReturn:
-    """Report a request that failed. Errors: HeapExhaustedError, UnreachableError, WaitTimeoutError."""
+    """Report a request that failed. Errors: ArgumentError, HeapExhaustedError, UnreachableError, WaitTimeoutError."""
     who = f"PE {pe} on {job.hosts[pe]}"
     if number == errno.ETIMEDOUT:
         refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached", [])
@@ -177,6 +177,9 @@ def _refuse(routine: str, pe: int, number: int) -> NoReturn:
     if number == errno.ENOBUFS:
         got = f"{who}, and no memory for a request to it, which has not been sent"
         refuse(HeapExhaustedError, routine, "pe", got, "memory of this process for what the request needs")
+    if number == errno.EBADR:
+        got = f"an atomic on {who}, at an address that is not aligned to the size of the word"
+        refuse(ArgumentError, routine, "target", got, "an aligned one")
     why = _WHY.get(number) or os.strerror(number)
     refuse(UnreachableError, routine, "pe", f"{who}, whose connection has ended: {why}", "a PE that is running")
 

@@ -88,7 +88,7 @@ class Blocks(NamedTuple):
 
     def target_range(self) -> tuple[int, int]:
         """Return (address, bytes) of what dest is written from and to."""
-        return self.dest, ((sum(self.counts) - 1) * self.tst + 1) * self.item
+        return self.dest, max(0, (sum(self.counts) - 1) * self.tst + 1) * self.item
 
     def source_range(self, member: int) -> tuple[int, int]:
         """Return (address, bytes) of what ``member`` sends."""

@@ -55,7 +55,7 @@ def scatter(
         place, own = dest + away, src + j * skip
         if count > 1:
             to.put_strided(place, own, dest_step, src_step, item, count)
-        elif item and place != own:
+        elif item and count and place != own:
             to.put(place, own, item)
     return agree(routine, heap, team, private, word)
 

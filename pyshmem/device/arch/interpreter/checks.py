@@ -41,9 +41,10 @@ OTHER_NODES = "the context of a team with PEs on other nodes"
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}
 
 
-def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None) -> None:
+def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: Any = None) -> np.ndarray[Any, Any]:
     """Check a tile call: unmasked elements must be live symmetric memory, and their PEs must be in the team.
 
+    Returns the addresses of the unmasked elements.
     Errors: ArgumentError, NotInitializedError, OutOfRangeError, NotSymmetricError.
     """
     check_context(ctx, routine)
@@ -58,11 +59,16 @@ def check(ctx: Any, routine: str, argument: str, pointers: Any, pe: Any, mask: A
         places, pes = places[chosen[0]], pes[chosen[0]]
     check_members(ctx, routine, pes)
     _check_live(routine, argument, places, item_bytes(pointers))
+    return np.asarray(places)
 
 
 def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: Any, sem: Any, scope: Any) -> None:
-    """Check an atomic as check does, and that ``op`` is defined for the element type. Errors: those of check; DtypeError."""
-    check(ctx, routine, "pointers", pointers, pe, mask)
+    """Check an atomic as check does, and that ``op`` is defined for the elements, which must be aligned.
+
+    Errors: those of check; DtypeError.
+    """
+    places = check(ctx, routine, "pointers", pointers, pe, mask)
+    _check_aligned(routine, "pointers", places, item_bytes(pointers))
     wants = wanted_atomic(op, pointers.dtype.element_ty)
     if wants is not None:
         refuse_call(DtypeError, routine, "pointers", describe(pointers), wants)
@@ -71,16 +77,19 @@ def check_atomic(ctx: Any, routine: str, op: str, pointers: Any, pe: Any, mask: 
         refuse_call(ArgumentError, routine, fault[0], describe(fault[1]), fault[2])
 
 
-def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nelems: Any = 1) -> None:
-    """Check a call on ``nelems`` elements at one pointer: they must be live, and pe in the team. Errors: those of check."""
+def check_one(ctx: Any, routine: str, argument: str, pointer: Any, pe: Any, nelems: Any = None) -> None:
+    """Check a call on ``nelems`` elements at one pointer: they must be live, and pe in the team. Errors: those of check.
+
+    nelems: None is one word, which must be aligned.
+    """
     count = _check_counted(ctx, routine, argument, pointer, nelems)
     check_pe(ctx, routine, called(routine, "pe"), pe)
     if count:
         _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
 
 
-def check_here(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any = 1) -> None:
-    """Check a call without a PE on ``nelems`` elements at one pointer. Errors: those of check."""
+def check_here(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any = None) -> None:
+    """Check a call without a PE on ``nelems`` elements at one pointer, as check_one. Errors: those of check."""
     count = _check_counted(ctx, routine, argument, pointer, nelems)
     if count:
         _check_live(routine, argument, array(pointer), count * item_bytes(pointer))
@@ -90,7 +99,10 @@ def _check_counted(ctx: Any, routine: str, argument: str, pointer: Any, nelems: 
     check_context(ctx, routine)
     _check_pointers(routine, argument, pointer)
     _check_scalar(routine, argument, pointer, "one pointer; load, store and atomics take blocks")
-    return _count(routine, called(routine, "nelems"), nelems, 0)
+    if nelems is not None:
+        return _count(routine, called(routine, "nelems"), nelems, 0)
+    _check_aligned(routine, argument, array(pointer), item_bytes(pointer))
+    return 1
 
 
 def fits(ctx: Any, routine: str, argument: str, pointer: Any, nelems: Any) -> bool:
@@ -209,6 +221,7 @@ def check_local(
 def check_many(ctx: Any, routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any) -> None:
     """Check a wait or test: the words must be live and of a valid type. Errors: those of check; DtypeError."""
     check_here(ctx, routine, "ivars", ivars, nelems)
+    _check_aligned(routine, "ivars", array(ivars)[: number(nelems)], item_bytes(ivars))
     check_waited(routine, "ivars", ivars, cmp)
     if status is not None:
         expect(routine, "status", status, tl.int32)
@@ -281,6 +294,14 @@ def check_members(ctx: Any, routine: str, pes: np.ndarray[Any, Any], argument: s
     if wrong.size:
         wants = f"a PE from 0 to {members - 1} of the context's team"
         refuse_call(OutOfRangeError, routine, argument, str(wrong.flat[0]), wants)
+
+
+def _check_aligned(routine: str, argument: str, places: np.ndarray[Any, Any], nbytes: int) -> None:
+    least = min(nbytes, 8)
+    wrong = places[places % least != 0]
+    if wrong.size:
+        got, wants = f"the address {int(wrong.flat[0]):#x}", f"a multiple of {least}, the size of the word"
+        refuse_call(ArgumentError, routine, argument, got, wants)
 
 
 def _check_live(routine: str, argument: str, places: np.ndarray[Any, Any], nbytes: int) -> None:
