@@ -144,9 +144,10 @@ def _ask(pes: list[int]) -> dict[int, str]:
 
 
 def _tell(text: str) -> None:
-    with open(_dumps + ".new", "w") as note:
-        note.write(text)
-    os.rename(_dumps + ".new", _dumps)
+    with suppress(OSError):  # the disk is full: pyshmemrun does not ask
+        with open(_dumps + ".new", "w") as note:
+            note.write(text)
+        os.rename(_dumps + ".new", _dumps)
 
 
 def site() -> str:
