@@ -28,7 +28,12 @@ EXCUSED = 10.0  # seconds; a PE that ends this soon after an ending signal has n
 SILENCE = 0.1  # seconds until a line without an end is passed on; less than MPI_Abort waits, which kills this process
 BEAT = 10.0  # seconds after which a PE that waits for others, or is stopped, is told of again
 WAITING = ("init", "finalize", "ends")  # the phases in which a PE waits for others, see exits.tell
-LEAVING = ("", "finalized", "leaves", "ends")  # those in which a program may end with status 0; "": it does not use pyshmem
+LEAVING = (
+    "",
+    "finalized",
+    "leaves",
+    "ends",
+)  # those in which a program may end with status 0; "": it does not use pyshmem
 ROOM = 4096  # bytes
 PR_SET_PDEATHSIG = 1
 
@@ -100,9 +105,9 @@ class Phases:
     def read(self) -> None:
         """Pass on what the program has told; what is known already, if it is time."""
         with suppress(BlockingIOError):  # it has told nothing
-            for self.now in os.read(self.pipe, 4096).decode().split():
-                self._inits += self.now == "init"
-                self._new = True
+            phases = os.read(self.pipe, 4096).decode().split()
+            self._inits += phases.count("init")
+            self.now, self._new = phases[-1], True
         again = (self.now in WAITING or self._stopped) and time.monotonic() > self._told + BEAT
         if self._new or again:
             self._tell()

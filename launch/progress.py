@@ -37,7 +37,7 @@ class Place(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """Who has waited and where, for how long in ``{}``; what is said of the PEs behind; whether it cannot go on by itself."""
+    """Who has waited and where, for how long in ``{}``; what is said of PEs behind; whether it cannot go on by itself."""
 
     text: str
     behind: dict[int, str]
@@ -74,7 +74,10 @@ class Progress:
         self._waited += min(passed, MOST)
         self._certain = self._certain + min(passed, MOST) if found.certain else 0.0
         if self._limit and self._certain >= self._limit + MARGIN:
-            return f"ended the job: {_said(found, self._limit)}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit", True
+            return (
+                f"ended the job: {_said(found, self._limit)}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
+                True,
+            )
         if self._notice and self._waited >= self._notice and not self._said:
             self._said = True
             return f"{_said(found, self._notice)}; PYSHMEM_WAIT_NOTICE sets the seconds, 0 for never", False
@@ -116,7 +119,9 @@ def standstill(places: Sequence[Place | None]) -> Standstill | None:
     inits = max((place.inits for place in places if place and place.waits and place.phase == "init"), default=0)
     if inits:
         return _in_init(places, inits)
-    others = {pe: place for pe, place in enumerate(places) if pe not in waiting and not (place and place.phase == "ended")}
+    others = {
+        pe: place for pe, place in enumerate(places) if pe not in waiting and not (place and place.phase == "ended")
+    }
     stopped = {pe: _stop(place) for pe, place in others.items() if place and place.stopped and place.fresh}
     absent = [pe for pe, place in others.items() if place is None]
     still = len(others) == len(stopped) + len(absent)  # nobody computes

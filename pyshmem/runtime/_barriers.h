@@ -146,7 +146,8 @@ static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     return left(&t);
 }
 
-/* What a member has begun: barriers, and calls by their kind. numbers: of the requests for it, from the first to the last.
+/* What a member has begun: barriers, and calls by their kind. numbers: of the requests for it, from the first to the
+ * last.
  */
 typedef struct {
     uint64_t syncs, numbers[2];

@@ -76,8 +76,8 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
     (void)self;
     uint64_t finalize, finalized, abort_job, world;
     const char *pipe;
-    if (!arity("watch_exit", n, 5) || !(pipe = PyUnicode_AsUTF8AndSize(args[4], NULL)) || !to_u64(args[0], &finalize) || !to_u64(args[1], &finalized) ||
-        !to_u64(args[2], &abort_job) || !to_u64(args[3], &world))
+    if (!arity("watch_exit", n, 5) || !(pipe = PyUnicode_AsUTF8AndSize(args[4], NULL)) || !to_u64(args[0], &finalize) ||
+        !to_u64(args[1], &finalized) || !to_u64(args[2], &abort_job) || !to_u64(args[3], &world))
         return NULL;
     exit_t *e = calloc(1, sizeof *e);
     if (!e) return PyErr_NoMemory();

@@ -83,8 +83,8 @@ def name_pe(rank: int) -> None:
 def tell(phase: str) -> None:
     """Tell pyshmemrun how far this PE is, so that it can say for whom the others wait. See Phases in launch/pe.py.
 
-    phase: "init", while it waits for others there; "runs"; "finalize", while it waits for others there; "finalized"; "leaves"
-        after the program; "ends" before MPI_Finalize, which waits for others and is at the end of the process.
+    phase: "init" and "finalize", where it waits for others; "runs" and "finalized" after them; "leaves" after the program;
+        "ends" before MPI_Finalize, where it waits for others.
     """
     if pipe := _pipe():
         with suppress(OSError), open(pipe, "w") as file:  # it is not there in a container

@@ -4,6 +4,7 @@ import random
 import re
 
 import pytest
+from jobs import python
 from launching import NOTHING, PYSHMEMRUN
 from pyshmem.launch.pe import BEAT
 from pyshmem.launch.progress import STALE, Place, Progress, standstill
@@ -183,3 +184,30 @@ def test_a_pe_that_is_stopped_anywhere_ends_the_job_by_name(start, program, wher
             break
     else:
         pytest.fail(job.errors)
+
+
+SILENT = """
+import os, signal, sys
+import torch, pyshmem as shmem
+
+shmem.init(heap_size="16m")
+x = shmem.zeros(4, dtype=torch.int64)
+shmem.barrier_all()
+if shmem.my_pe() == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+if sys.argv[1] == "barrier_all":
+    shmem.barrier_all()
+shmem.atomic_fetch_add(x[:1], 1, 1)
+"""
+SAID = {
+    "barrier_all": "barrier_all: team: got no answer from PE 1 of TEAM_WORLD in",
+    "atomic_fetch_add": "atomic_fetch_add: pe: got no answer from PE 1 on",
+}
+
+
+@pytest.mark.parametrize("call", SAID)
+def test_a_time_out_names_the_programs_call_and_the_far_pe_that_does_not_answer(call, tmp_path):
+    settings = {"PYSHMEM_NODE_SIZE": "1", "PYSHMEM_WAIT_TIMEOUT": "3"}
+    status, _, err = python(SILENT, call, tmp_path=tmp_path, launcher=(*PYSHMEMRUN, "-n", "2"), environment=settings)
+    assert status == 1, err
+    assert f"PE 0: WaitTimeoutError: {SAID[call]}" in err, err

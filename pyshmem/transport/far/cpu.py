@@ -164,7 +164,7 @@ def _sockaddr(address: str, port: int) -> bytes:
 
 
 def _refuse(routine: str, pe: int, number: int) -> NoReturn:
-    """Report a request that failed, by the program's call. Errors: HeapExhaustedError, UnreachableError, WaitTimeoutError."""
+    """Report a failed request, by the program's call. Errors: HeapExhaustedError, UnreachableError, WaitTimeoutError."""
     routine = called() or routine
     who = f"PE {pe} on {job.hosts[pe]}"
     if number == errno.ETIMEDOUT:
