@@ -17,8 +17,9 @@ from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
 from .input import Input
 from .launchers import Launcher
-from .output import OVERDUE, all_here, failures
+from .output import all_here, failures
 from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
+from .progress import Progress
 
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.2  # seconds between two checks of the job's directory
@@ -37,18 +38,29 @@ class Job:
     """``pes`` processes under ``launcher``; run() runs them."""
 
     def __init__(
-        self, launcher: Launcher, pes: int, directory: Path, dump_after: float | None = None, interactive: bool = False
+        self,
+        launcher: Launcher,
+        pes: int,
+        directory: Path,
+        progress: Progress,
+        dump_after: float | None = None,
+        interactive: bool = False,
     ) -> None:
-        """interactive: Ctrl-C ends a statement, however often it comes, and not the job."""
+        """interactive: Ctrl-C ends a statement, however often it comes, and not the job.
+
+        overdue: the line that says why the job was ended, if a limit of time has passed.
+        """
         self.launcher = launcher
         self.pes = pes
         self.interactive = interactive
         self.directory = directory
+        self.overdue = ""
+        self._progress = progress
         self._dump_time = time.monotonic() + dump_after if dump_after else float("inf")
         self._dumped: dict[int, str] = {}  # what has been done about the PEs since
         self._status: int | None = None  # the launcher's, once it has ended
         self._told: Signals | None = None  # the signal that ended the job
-        self._timed_out = self._forced = False
+        self._forced = False
         self._waiting: list[tuple[float, Signals]] = []  # signals to forward, with their arrival times
         self._steps: list[tuple[float, Callable[[], None]]] = []  # planned steps to end the job, with times
 
@@ -130,13 +142,23 @@ class Job:
                 pes = sorted(self._running())
                 who = f"PE{'s' * (len(pes) > 1)} {', '.join(map(str, pes))}" if pes else "no PE"
                 _say(f"--timeout: the time limit has passed with {who} still running; ending the job")
-                (self.directory / OVERDUE).write_text(f"pyshmemrun: --timeout: ended the job, with {who} still running")
-                self._timed_out = True
+                self.overdue = f"--timeout: ended the job, with {who} still running"
                 self._dumped.clear()
                 self._dump("--timeout")
                 self._end(now + ANSWER * ("asked" in self._dumped.values()))
+            else:
+                self._look(now)
         while self._steps and now >= self._steps[0][0]:
             self._steps.pop(0)[1]()
+
+    def _look(self, now: float) -> None:
+        """Say for whom PEs wait that cannot say it, and end the job if they have waited too long."""
+        said, over = self._progress.look()
+        if over:
+            self.overdue = said
+            self._end(now)
+        elif said:
+            _say(said)
 
     def _aborting(self) -> bool:
         """Whether a PE has called MPI_Abort. Intel MPI then kills what would note the failure, and waits for lost hosts."""
@@ -177,10 +199,10 @@ class Job:
     def exit_status(self) -> int:
         """Return pyshmemrun's exit status. The job has run, and all that it has told has come."""
         ends = failures(self.directory)
-        asked = self._told or self._timed_out
+        asked = self._told or self.overdue
         if ends and ((self.directory / "failure").exists() or (not asked and (self._status or self._aborting()))):
             return ends[0].status
-        if self._timed_out:
+        if self.overdue:
             return TIMED_OUT
         if self._status and self._told:
             return 128 + self._told
@@ -193,7 +215,7 @@ class Job:
     @property
     def unexplained(self) -> bool:
         """Whether the launcher has failed, and neither a PE nor a signal nor a time limit is why."""
-        return bool(self._status) and not (failures(self.directory) or self._timed_out or self._told)
+        return bool(self._status) and not (failures(self.directory) or self.overdue or self._told)
 
 
 def end_descendants() -> None:

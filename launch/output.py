@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from . import pe
 
 NAMES = {1: "output", 2: "errors"}  # of the FIFOs in the job's directory
 LOST = "whose connection has ended"  # in what a PE says that fails because another one is gone
-OVERDUE = "overdue"  # the file there with the line that ends a job whose time limit has passed
 
 
 class Output:
@@ -23,7 +23,7 @@ class Output:
     launcher: standard output and errors for the launcher. It passes on what PEs on other hosts write. If there are none, all
     that it writes is its own, such as Hydra's banner after a failure, and goes to the errors. A zero byte follows what
     prterun says of a failure: it is dropped. What PEs on other hosts tell pyshmemrun, see pe.tell, is noted.
-    unheard: those PEs that have not told that they have ended, each with its host.
+    unheard: those PEs that have not told that they have ended, each with its host.  phases: how far they are, see Progress.
     """
 
     def __init__(self, directory: Path, pes: int) -> None:
@@ -33,6 +33,7 @@ class Output:
         self._writing = [writing, errors]
         self._directory = directory
         self.unheard: dict[int, str] = {}
+        self.phases: dict[int, tuple[str, float]] = {}
         self.away = 0  # PEs that have started on other hosts
         sources: list[tuple[int, Callable[[], int], Callable[[bytes], bytes]]] = [
             (reading, lambda: 2 if all_here(directory, pes) else 1, bytes),
@@ -57,14 +58,20 @@ class Output:
 
     def _note(self, number: int, word: str, rest: str) -> None:
         """Note what PE ``number``, on another host, has told."""
+        phase = rest if word == "phase" else "0 - 0"
         if word == "on":
             self.unheard[number] = rest
             self.away += 1
-        else:
+        elif word != "phase":
             self.unheard.pop(number, None)
+            phase = f"{self.phases.get(number, (phase, 0.0))[0].split()[0]} ended 0"
+        self.phases[number] = phase, time.monotonic()
         if word == "failed" and not (self._directory / f"failed-{number}").exists():
             status, _, text = rest.partition(" ")
-            pe.record(str(self._directory), str(number), int(status), f"{text}\n")
+            try:
+                pe.record(str(self._directory), str(number), int(status), f"{text}\n")
+            except OSError:  # the disk is full
+                os.write(2, f"{text}\n".encode())
 
 
 class _Filter:
@@ -138,9 +145,4 @@ def failures(directory: Path) -> list[End]:
 
 def told(directory: Path) -> list[str]:
     """Return the last lines of the job: what failed. Equal ends share a line."""
-    late = directory / OVERDUE
-    return [
-        line
-        for line in (*(end.text for end in failures(directory)), late.read_text().rstrip("\n") if late.exists() else "")
-        if line
-    ]
+    return [end.text for end in failures(directory) if end.text]

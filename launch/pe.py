@@ -4,9 +4,10 @@ Run by its path with ``python -I -S``, so that neither site nor pyshmem nor torc
 Arguments: optionally --label=WIDTH, which puts the PE, in that many columns, before each line; --bind=UNIT,RANK,SIZE, see
 bind below; the variable of the launcher that has the PE; the program.
 Files written to PYSHMEM_JOB_DIR: pe-<n> with the id of this process, renamed ended-<n> when the program has ended;
-failed-<n>. FIFOs there, read by pyshmemrun: input, and output and errors, through which lines bypass the launcher, which may
+failed-<n>; phase-<n>, see Phases. Of those that tell of a failure the room is there from the start, since a disk may be full
+then. FIFOs there, read by pyshmemrun: input, and output and errors, through which lines bypass the launcher, which may
 split them or lose the last ones. On another host than pyshmemrun's, lines to the launcher's errors tell pyshmemrun the same:
-the name of that directory, the PE, and ``on HOST``, ``ended`` or ``failed STATUS TEXT``.
+the name of that directory, the PE, and ``on HOST``, ``phase PHASE``, ``ended`` or ``failed STATUS TEXT``.
 """
 
 import ctypes
@@ -25,6 +26,15 @@ ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 AGAIN = 5.0  # seconds in which a second SIGTERM is the first one, which came another way
 EXCUSED = 10.0  # seconds; a PE that ends this soon after an ending signal has not failed
 SILENCE = 0.1  # seconds until a line without an end is passed on; less than MPI_Abort waits, which kills this process
+BEAT = 10.0  # seconds after which a PE that waits for others, or is stopped, is told of again
+WAITING = ("init", "finalize", "ends")  # the phases in which a PE waits for others, see exits.tell
+LEAVING = (
+    "",
+    "finalized",
+    "leaves",
+    "ends",
+)  # those in which a program may end with status 0; "": it does not use pyshmem
+ROOM = 4096  # bytes
 PR_SET_PDEATHSIG = 1
 
 
@@ -47,21 +57,25 @@ def main(arguments: list[str]) -> int:
     inherited = signal.pthread_sigmask(signal.SIG_BLOCK, (*FORWARDED, signal.SIGCHLD))
     output = Output(folder if here else "", f"[{pe:>{label.rpartition('=')[2]}}] " if label else "")
     stdin = source(pe, os.path.join(folder, "input") if here else "")
-    if here:  # before the program runs, for which pyshmemrun may have a signal at once
-        write(os.path.join(folder, f"pe-{pe}"), str(os.getpid()))
-    else:
-        tell(folder, pe, f"on {os.uname().nodename}")
-    child = start(pe, program, inherited, stdin, output)
+    try:
+        phases = announce(folder, pe, here)
+    except OSError as error:  # the disk is full: how this PE ends could not be told
+        os.write(2, f"PE {pe}: cannot write into {folder}: {error.strerror}\n".encode())
+        return 1
+    child = start(pe, program, inherited, stdin, output, phases)
     output.begin()
-    excused = follow(child, launcher)
+    excused = follow(child, launcher, phases)
     status = reap(child)
+    phases.read()
     output.end()
     if here:
         os.rename(os.path.join(folder, f"pe-{pe}"), os.path.join(folder, f"ended-{pe}"))
-    code = 128 - status if status < 0 else status
+    early = not status and phases.now not in LEAVING
+    code = 128 - status if status < 0 else status or int(early)
     if code and time.monotonic() > excused:
         where = "" if here else f" on {os.uname().nodename}"
-        line = f"PE {pe}{where}: {describe(status)}\n"
+        how = ", by os._exit or the like, and had not called finalize" if early else ""
+        line = f"PE {pe}{where}: {describe(status)}{how}\n"
         if here:
             record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
         else:
@@ -71,6 +85,59 @@ def main(arguments: list[str]) -> int:
     elif not here:
         tell(folder, pe, "ended")
     return code
+
+
+class Phases:
+    """Passes on how far the program is. It writes a line for each phase into the pipe, see exits.tell.
+
+    file: where the phase is written, and again every BEAT seconds while the PE waits or is stopped; None: on another host
+    than pyshmemrun. The text has the number of calls of init, the phase, and the signal that has stopped the program, or 0.
+    """
+
+    def __init__(self, folder: str, pe: str, file: int | None) -> None:
+        self.pipe, self.writing = os.pipe()
+        os.set_blocking(self.pipe, False)
+        self._folder, self._pe, self._file = folder, pe, file
+        self.now = ""
+        self._inits = self._stopped = 0
+        self._told, self._new = 0.0, True
+
+    def read(self) -> None:
+        """Pass on what the program has told; what is known already, if it is time."""
+        with suppress(BlockingIOError):  # it has told nothing
+            phases = os.read(self.pipe, 4096).decode().split()
+            self._inits += phases.count("init")
+            self.now, self._new = phases[-1], True
+        again = (self.now in WAITING or self._stopped) and time.monotonic() > self._told + BEAT
+        if self._new or again:
+            self._tell()
+
+    def stopped(self, number: int) -> None:
+        """Pass on that a signal has stopped the program, or with 0 that it goes on."""
+        self._stopped = number
+        self._tell()
+
+    def _tell(self) -> None:
+        self._told, self._new = time.monotonic(), False
+        text = f"{self._inits} {self.now or '-'} {self._stopped}"
+        if self._file is None:
+            tell(self._folder, self._pe, f"phase {text}")
+        else:
+            os.pwrite(self._file, f"{text}\n".ljust(64).encode(), 0)
+
+
+def announce(folder: str, pe: str, here: bool) -> Phases:
+    """Tell pyshmemrun of this process, before the program runs, for which pyshmemrun may have a signal at once."""
+    if not here:
+        tell(folder, pe, f"on {os.uname().nodename}")
+        return Phases(folder, pe, None)
+    for name in (f"failing-{pe}", f"reporting-{pe}"):
+        write(os.path.join(folder, name), "\0" * ROOM)
+    write(os.path.join(folder, f"phase-{pe}"), "\0" * ROOM)
+    phases = Phases(folder, pe, os.open(os.path.join(folder, f"phase-{pe}"), os.O_WRONLY))
+    phases.read()
+    write(os.path.join(folder, f"pe-{pe}"), str(os.getpid()))
+    return phases
 
 
 def bind(unit: str, rank: str, size: str) -> None:
@@ -199,7 +266,9 @@ def source(pe: str, fifo: str) -> int:
     return file
 
 
-def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: int, output: Output) -> int:
+def start(
+    pe: str, program: list[str], mask: set[int | signal.Signals], stdin: int, output: Output, phases: Phases
+) -> int:
     """Fork the program in its own process group and return its process id. It is killed when this process dies."""
     parent, prctl = os.getpid(), ctypes.CDLL(None).prctl
     child = os.fork()
@@ -220,7 +289,8 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
     for name in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(name, signal.SIG_DFL)  # Python ignores these two, and exec would preserve that
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    os.environ["PYSHMEM_JOB_PE"] = f"{pe} {os.getpid()}"  # for what fails before MPI tells it; not for its children
+    # for what fails before MPI tells the PE, and the file of this process for phases; not for its children
+    os.environ["PYSHMEM_JOB_PE"] = f"{pe} {os.getpid()} /proc/{parent}/fd/{phases.writing}"
     try:
         os.execvp(program[0], program)
     except OSError as error:
@@ -228,16 +298,23 @@ def start(pe: str, program: list[str], mask: set[int | signal.Signals], stdin: i
     os._exit(127)
 
 
-def follow(child: int, launcher: int) -> float:
-    """Forward signals until the child has ended; return the time until which an end is excused because of a signal."""
+def follow(child: int, launcher: int, phases: Phases) -> float:
+    """Forward signals and phases until the child has ended.
+
+    Return the time until which an end is excused because of a signal.
+    """
     excused = terminated = 0.0
     signals = open_signals((*FORWARDED, signal.SIGCHLD))
     while True:
         # The time-out is for the check of the launcher. PDEATHSIG cannot replace it: it fires when the starting thread ends,
         # and Open MPI starts more than 32 processes from threads that end after the start.
-        number, sender = next_signal(signals, 1.0)
+        number, sender = next_signal(signals, 1.0, phases.pipe)
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return excused
+        with suppress(ChildProcessError):  # it has ended by now
+            while changed := os.waitid(os.P_PID, child, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
+                phases.stopped(changed.si_status if changed.si_code == os.CLD_STOPPED else 0)
+        phases.read()
         if number in FORWARDED:
             if number in ENDING:
                 excused = time.monotonic() + EXCUSED
@@ -267,10 +344,13 @@ def open_signals(numbers: tuple[signal.Signals, ...]) -> int:
     return file
 
 
-def next_signal(signals: int, seconds: float) -> tuple[int, int]:
-    """Wait for a signal. Return its number and the process that has sent it; zeros if none has come in this time."""
-    ready, _, _ = select.select([signals], [], [], seconds)
-    record = os.read(signals, 128) if ready else b""  # a signalfd_siginfo
+def next_signal(signals: int, seconds: float, *others: int) -> tuple[int, int]:
+    """Wait for a signal. Return its number and the process that has sent it; zeros if none has come in this time.
+
+    others: files; if one of them is readable sooner, it ends the wait.
+    """
+    ready, _, _ = select.select([signals, *others], [], [], seconds)
+    record = os.read(signals, 128) if signals in ready else b""  # a signalfd_siginfo
     return int.from_bytes(record[:4], sys.byteorder), int.from_bytes(record[12:16], sys.byteorder)
 
 
@@ -302,8 +382,14 @@ def describe(status: int) -> str:
 
 def record(folder: str, pe: str, code: int, line: str) -> None:
     """Record this failure and the line that describes it; only the first of the job gets the name ``failure``."""
-    own = os.path.join(folder, f"failed-{pe}")
-    write(own, f"{code} {pe}\n{line}")
+    own, room = os.path.join(folder, f"failed-{pe}"), os.path.join(folder, f"failing-{pe}")
+    if os.path.exists(room):
+        file = os.open(room, os.O_WRONLY)
+        os.ftruncate(file, os.write(file, f"{code} {pe}\n{line}".encode()))
+        os.close(file)
+        os.rename(room, own)
+    else:  # of a PE on another host
+        write(own, f"{code} {pe}\n{line}")
     with suppress(FileExistsError):  # another PE failed first
         os.link(own, os.path.join(folder, "failure"))
 

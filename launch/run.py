@@ -11,7 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pyshmem.runtime import interpreter, requirements
-from pyshmem.runtime.errors import grouped, listed
+from pyshmem.runtime.environment import read
+from pyshmem.runtime.errors import ArgumentError, grouped, listed
 from pyshmem.runtime.parsers import parse_json, shown
 from pyshmem.timelines import merging
 from pyshmem.version import __version__
@@ -21,6 +22,7 @@ from .job import Job, end_descendants, let_signals_end
 from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
 from .leftovers import JobDirectory, remove_stale
 from .output import Output, told
+from .progress import Progress, left_early
 from .units import whole
 
 FOUND = 3  # the exit status if the program ended well and the checker has found something
@@ -34,7 +36,8 @@ EPILOG = """pyshmemrun uses the first launcher it finds: --mpiexec; the mpiexec 
 a Slurm allocation; mpiexec on PATH. It makes mpi4py load the MPI of the launcher.
 
 The first PE that fails ends the job within 10 seconds, with all processes that the job started on this machine.
-Exit status: that of the first failing PE, 128 + n if signal n killed it; 124 after --timeout; 2 if the job cannot start.
+Exit status: that of the first failing PE, 128 + n if signal n killed it; 124 after --timeout, and where PEs have waited
+PYSHMEM_WAIT_TIMEOUT seconds for one that does not start, come out of init, or end; 2 if the job cannot start.
 INT, TERM, HUP, USR1 and USR2 are forwarded to the PEs; a second Ctrl-C kills them. Standard input goes to PE 0."""
 
 
@@ -52,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options.arguments = ["--cells"] * options.cells
     try:
         return _launch(options)
-    except LaunchError as error:
+    except (LaunchError, ArgumentError, OSError) as error:  # the last for a full disk
         print(f"pyshmemrun: {error}", file=sys.stderr)
         return 2
 
@@ -153,17 +156,19 @@ def _launch(options: argparse.Namespace) -> int:
                 ("PYSHMEM_SCHEDULE", str(options.seed)) if schedules else ("PYSHMEM_RACE_TRACES", str(directory.path))
             )
             environment.update([variable])
-        job = Job(found.row, options.np, directory.path, options.dump_after, options.interactive)
-        return _run(options, job, directory.path, command, environment)
+        return _run(options, found, directory.path, command, environment)
     finally:
         directory.remove()
 
 
 def _run(
-    options: argparse.Namespace, job: Job, directory: Path, command: list[str], environment: dict[str, str]
+    options: argparse.Namespace, found: Found, directory: Path, command: list[str], environment: dict[str, str]
 ) -> int:
     """Run the job, and print how it ended. Return its status."""
+    notice, limit = (float(read(name)) for name in ("PYSHMEM_WAIT_NOTICE", "PYSHMEM_WAIT_TIMEOUT"))
     output = Output(directory, options.np)
+    progress = Progress(directory, options.np, output.phases, notice, limit)
+    job = Job(found.row, options.np, directory, progress, options.dump_after, options.interactive)
     try:
         job.run(command, environment, output.launcher, options.timeout)
     finally:
@@ -179,9 +184,11 @@ def _run(
             findings = report(directory, options.check_file, options.check == "all")
         for line in told(directory):
             print(line, file=sys.stderr, flush=True)
-    for line in _reasons(options, output) if job.unexplained else ():
+    status = job.exit_status()
+    reasons = [job.overdue] if job.overdue else progress.stopped() if status else []
+    for line in (*reasons, *(_reasons(options, output, directory) if job.unexplained else ())):
         print(f"pyshmemrun: {line}", file=sys.stderr, flush=True)
-    return job.exit_status() or (FOUND if findings else 0)
+    return status or (FOUND if findings else 0)
 
 
 def _traced(path: Path) -> str:
@@ -207,8 +214,11 @@ def _asked(options: argparse.Namespace) -> dict[str, str]:
     return {name: value for name, value in values.items() if value}
 
 
-def _reasons(options: argparse.Namespace, output: Output) -> Iterator[str]:
+def _reasons(options: argparse.Namespace, output: Output, directory: Path) -> Iterator[str]:
     """Why the launcher may have failed where no PE has told of a failure."""
+    early = [pe for pe in range(options.np) if left_early(directory, pe)]
+    if early:
+        yield f"{listed(early)} ended without MPI_Finalize, by os._exit or the like: launchers take this for a failure"
     if not output.away:
         yield from hosts.unknown(options)
     lost = grouped(output.unheard)

@@ -259,6 +259,7 @@ def _reduction(op: str) -> Callable[..., None]:
         _fold(name, REDUCE, op, target, source, size, team)
 
     call.__name__ = call.__qualname__ = name
+    call.__code__ = call.__code__.replace(co_name=name)  # for what says where a PE is
     call.__doc__ = _REDUCTION_DOC.format(what=what, types=types, name=name.upper())
     return call
 

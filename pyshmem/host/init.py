@@ -94,17 +94,11 @@ def init(
         return
     if device not in (None, "cpu", "cuda"):
         refuse(ArgumentError, "init", "device", repr(device), "'cpu', 'cuda' or None")
-    mpi, members = _connect(comm, thread_level)
-    reports = _join(mpi, members, heap_size, device)
-    job.thread_level = mpi.Query_thread()
-    if job.generation == 1 and not isinstance(mpi, bootstrap.Torch):
-        exits.note_shared_files()
-    _announce(mpi)
-    if reports:
-        _report()
-    for listener in listeners:
-        listener(True)
-    members.Barrier()
+    exits.tell("init")
+    try:
+        _begin(comm, thread_level, heap_size, device)
+    finally:
+        exits.tell("runs")
 
 
 def init_thread(
@@ -140,7 +134,9 @@ def finalize() -> None:
     if job.inits > 1:
         job.inits -= 1
         return
+    exits.tell("finalize")
     _release()
+    exits.tell("finalized")
 
 
 def query_initialized() -> bool:
@@ -178,6 +174,20 @@ def info_get_version() -> tuple[int, int]:
 def info_get_name() -> str:
     """Return the name and version of the library. Spec: 9.1 SHMEM_INFO_GET_NAME."""
     return f"pyshmem {__version__}"
+
+
+def _begin(comm: Any, thread_level: int, heap_size: int | str | None, device: Device | None) -> None:
+    mpi, members = _connect(comm, thread_level)
+    reports = _join(mpi, members, heap_size, device)
+    job.thread_level = mpi.Query_thread()
+    if job.generation == 1 and not isinstance(mpi, bootstrap.Torch):
+        exits.note_shared_files()
+    _announce(mpi)
+    if reports:
+        _report()
+    for listener in listeners:
+        listener(True)
+    members.Barrier()
 
 
 def _connect(comm: Any, thread_level: int) -> tuple[Any, Any]:
@@ -368,6 +378,8 @@ def _at_exit() -> None:
         _native.far_leave()
         _list_leaks()
         proxy.stop(default())
+    if os.getpid() == _pid:
+        exits.tell("leaves")
 
 
 _pid = os.getpid()

@@ -291,6 +291,7 @@ def _vector(plain: str, form: Callable[..., Any], which: int) -> Callable[..., A
         return form(name, which, ivars, cmp, cmp_values, status)
 
     call.__name__ = call.__qualname__ = name
+    call.__code__ = call.__code__.replace(co_name=name)  # for what says where a PE is
     waits, (what, returns) = plain.startswith("wait"), _RETURNS[plain.rsplit("_", 1)[1]]
     if plain == "wait_until_all":
         returns = "None, at once for an empty set."

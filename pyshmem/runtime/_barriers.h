@@ -146,35 +146,69 @@ static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     return left(&t);
 }
 
-/* Whether member j has not yet reached the call that this PE is in: it has begun fewer calls of some kind than this PE.
+/* What a member has begun: barriers, and calls by their kind. numbers: of the requests for it, from the first to the
+ * last.
  */
-static int is_behind(team_t *t, int64_t j) {
-    counters_t theirs = {0}, *own = counters(t);
-    uint64_t syncs = 0;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-    read_from(t, j, (char *)&syncs, t->area, sizeof syncs);
-    read_from(t, j, (char *)&theirs, t->area + COUNTERS, sizeof theirs);
-    complete(t);
-    return t->failed || syncs < *(uint64_t *)t->area || theirs.notes < own->notes ||
-           theirs.exchanges < own->exchanges || theirs.calls < own->calls;
+typedef struct {
+    uint64_t syncs, numbers[2];
+    counters_t calls;
+    link_t *failed;
+} begun_t;
+
+/* Reads what member j has begun, or asks for it. */
+static void ask_for_calls(team_t *t, int64_t j, begun_t *b) {
+    uint64_t area = place_of(t, j, t->area);
+    if (!is_away(t, j)) {
+        memcpy(&b->syncs, (char *)area, sizeof b->syncs);
+        memcpy(&b->calls, (char *)area + COUNTERS, sizeof b->calls);
+        return;
+    }
+    b->failed = far_ask((char *)&b->syncs, area, sizeof b->syncs, &b->numbers[0]);
+    if (!b->failed) b->failed = far_ask((char *)&b->calls, area + COUNTERS, sizeof b->calls, &b->numbers[1]);
 }
 
-/* absent(team, timeout, spins) -> the members that have not reached the call in which this PE timed out. */
+enum { BEHIND = 1, SILENT };
+
+/* Whether member j has not yet reached the call that this PE is in, since it has begun fewer calls of some kind than
+ * this PE, or does not answer. */
+static char is_behind(team_t *t, int64_t j, begun_t *b, int64_t since) {
+    counters_t *own = counters(t);
+    link_t *link = is_away(t, j) ? link_to(place_of(t, j, t->area)) : NULL;
+    uint64_t last = b->numbers[1] ? b->numbers[1] : b->numbers[0];
+    if ((last && link_await_since(link, b->numbers[0], last, since)) || b->failed) return SILENT;
+    return b->syncs < *(uint64_t *)t->area || b->calls.notes < own->notes || b->calls.exchanges < own->exchanges ||
+           b->calls.calls < own->calls;
+}
+
+/* Sets which members are behind. All are asked first, so that those that do not answer are waited for once. */
+static void find_absent(team_t *t, begun_t *each, char *behind) {
+    int64_t since = now_ns();
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (int64_t j = 0; j < t->n; j++) ask_for_calls(t, j, &each[j]);
+    for (int64_t j = 0; j < t->n; j++) behind[j] = is_behind(t, j, &each[j], since);
+}
+
+/* absent(team, timeout, spins) -> the members that have not reached the call in which this PE timed out; ~j for one
+ * that does not answer. */
 static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     if (!arity("absent", n, 3) || !to_team(args, &t)) return NULL;
-    PyObject *found = PyList_New(0);
+    begun_t *each = calloc((size_t)t.n, sizeof *each + 1);
+    if (!each) return PyErr_NoMemory();
+    char *behind = (char *)(each + t.n);
+    begin_call();
+    find_absent(&t, each, behind);
+    PyEval_RestoreThread(caller.released);
+    caller.released = NULL;
+    PyObject *found = caller.raised ? NULL : PyList_New(0); /* a signal handler has raised an exception */
+    caller.raised = 0;
     for (int64_t j = 0; found && j < t.n; j++) {
-        int behind = is_behind(&t, j);
-        if (t.released) PyEval_RestoreThread(t.released);
-        t.released = NULL;
-        t.failed = NULL;
-        if (!behind) continue;
-        PyObject *member = PyLong_FromLongLong(j);
-        if (!member || PyList_Append(found, member)) Py_CLEAR(found);
+        PyObject *member = behind[j] ? PyLong_FromLongLong(behind[j] == SILENT ? ~j : j) : NULL;
+        if (behind[j] && (!member || PyList_Append(found, member))) Py_CLEAR(found);
         Py_XDECREF(member);
     }
+    free(each);
     return found;
 }
 

@@ -14,6 +14,7 @@ typedef struct {
     int (*abort)(uintptr_t, int);
     uintptr_t world;
     pid_t pid;
+    char pipe[64]; /* as in exits.tell; empty: none */
 } exit_t;
 
 /* Waits until what this process has written has been read, and for as long as it takes to be passed on: an abort kills
@@ -42,6 +43,14 @@ static PyObject *py_let_read(PyObject *self, PyObject *const *args, Py_ssize_t n
     Py_RETURN_NONE;
 }
 
+/* Tells pyshmemrun that this PE waits for the others in MPI_Finalize, as exits.tell does. */
+static void tell_end(const exit_t *e) {
+    int fd = e->pipe[0] ? open(e->pipe, O_WRONLY | O_CLOEXEC) : -1;
+    if (fd < 0) return;
+    dprintf(fd, "ends\n");
+    close(fd);
+}
+
 /* Finalises MPI after status 0. Any other status aborts the job, because other PEs could wait for this one forever. */
 static void at_exit(int status, void *arg) {
     exit_t *e = arg;
@@ -50,6 +59,7 @@ static void at_exit(int status, void *arg) {
     status &= 255;                                                 /* what a parent sees of it */
     if (status == 0) {
         allow_ends();
+        tell_end(e);
         e->finalize();
         return;
     }
@@ -61,12 +71,13 @@ static void at_exit(int status, void *arg) {
     e->abort(e->world, status);
 }
 
-/* watch_exit(MPI_Finalize, MPI_Finalized, MPI_Abort, MPI_COMM_WORLD) */
+/* watch_exit(MPI_Finalize, MPI_Finalized, MPI_Abort, MPI_COMM_WORLD, pipe) */
 static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     uint64_t finalize, finalized, abort_job, world;
-    if (!arity("watch_exit", n, 4) || !to_u64(args[0], &finalize) || !to_u64(args[1], &finalized) ||
-        !to_u64(args[2], &abort_job) || !to_u64(args[3], &world))
+    const char *pipe;
+    if (!arity("watch_exit", n, 5) || !(pipe = PyUnicode_AsUTF8AndSize(args[4], NULL)) || !to_u64(args[0], &finalize) ||
+        !to_u64(args[1], &finalized) || !to_u64(args[2], &abort_job) || !to_u64(args[3], &world))
         return NULL;
     exit_t *e = calloc(1, sizeof *e);
     if (!e) return PyErr_NoMemory();
@@ -75,6 +86,7 @@ static PyObject *py_watch_exit(PyObject *self, PyObject *const *args, Py_ssize_t
     e->abort = (int (*)(uintptr_t, int))abort_job;
     e->world = world;
     e->pid = getpid();
+    snprintf(e->pipe, sizeof e->pipe, "%s", pipe);
     if (on_exit(at_exit, e)) {
         free(e);
         return PyErr_SetFromErrno(PyExc_OSError);

@@ -351,9 +351,9 @@ static int link_rest(link_t *l, int64_t begun) {
 }
 
 /* Waits until request number `last` has been executed and its reply has come. The link is not locked. Returns 0, or -1
- * for a failure; if that is an exception of a handler, the replies to requests first to last are dropped. */
-static int link_await(link_t *l, uint64_t first, uint64_t last) {
-    int64_t begun = now_ns();
+ * for a failure; if that is an exception of a handler, the replies to requests first to last are dropped. begun: since
+ * when the link may have been silent. */
+static int link_await_since(link_t *l, uint64_t first, uint64_t last, int64_t begun) {
     int failed = pthread_mutex_lock(&l->lock);
     if (failed) return -1;
     if (l->executed < last && l->n_held) failed = link_write(l, NULL, 0);
@@ -373,6 +373,8 @@ static int link_await(link_t *l, uint64_t first, uint64_t last) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* later loads are not older than the reply */
     return failed ? -1 : 0;
 }
+
+static int link_await(link_t *l, uint64_t first, uint64_t last) { return link_await_since(l, first, last, now_ns()); }
 
 /* ---- requests ---- */
 

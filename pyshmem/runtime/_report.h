@@ -14,9 +14,9 @@ static struct {
 static void report_end(int status, const char *why) {
     int fd = told.file[0] ? open(told.file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : 2;
     if (fd < 0) return;
-    if (told.file[0])
-        dprintf(fd, "%d\n%s: %s\n", status, told.who, why);
-    else if (told.mark[0])
+    if (told.file[0] && dprintf(fd, "%d\n%s: %s\n", status, told.who, why) < 0) fd = 2; /* the disk is full */
+    if (told.file[0] && fd != 2) return;
+    if (told.mark[0])
         dprintf(fd, "%s %d %s: %s\n", told.mark, status, told.who, why);
     else
         dprintf(fd, "%s: %s\n", told.who, why);

@@ -71,13 +71,30 @@ def own_mpi(mpi: Any) -> None:
 
     world = mpi.COMM_WORLD
     functions = address("MPI_Finalize"), address("MPI_Finalized"), address("MPI_Abort")
-    _native.watch_exit(*functions, mpi._handleof(world))
+    _native.watch_exit(*functions, mpi._handleof(world), _pipe())
     name_pe(world.rank)
 
 
 def name_pe(rank: int) -> None:
     """Name this process, of this rank in MPI's world, for the line that says how it has ended."""
     _native.name_exit(_job_file("reported", rank), _mark(rank), _who(rank))
+
+
+def tell(phase: str) -> None:
+    """Tell pyshmemrun how far this PE is, so that it can say for whom the others wait. See Phases in launch/pe.py.
+
+    phase: "init" and "finalize", where it waits for others; "runs" and "finalized" after them; "leaves" after the program;
+        "ends" before MPI_Finalize, where it waits for others.
+    """
+    if pipe := _pipe():
+        with suppress(OSError), open(pipe, "w") as file:  # it is not there in a container
+            file.write(f"{phase}\n")
+
+
+def _pipe() -> str:
+    """Return the file for tell; "" in a process that pyshmemrun has not started itself."""
+    _, process, pipe = f"{os.environ.get('PYSHMEM_JOB_PE', '')}  ".split(" ")[:3]
+    return pipe if process == str(os.getpid()) else ""
 
 
 def _who(rank: int) -> str:
@@ -103,10 +120,9 @@ def abort(status: int) -> NoReturn:
 
 def _end(kind: type[BaseException], error: BaseException | None) -> None:
     started = _mpi is not None and not _mpi.Is_finalized()
-    number, _, process = os.environ.get("PYSHMEM_JOB_PE", "").partition(" ")  # of launch/pe.py
-    if hasattr(sys, "ps1") or not (started or process == str(os.getpid())):
+    if hasattr(sys, "ps1") or not (started or _pipe()):
         return  # this is an interactive session, which goes on; or nobody is told
-    rank, first = _mpi.COMM_WORLD.rank if started else int(number), origin(error)
+    rank, first = _mpi.COMM_WORLD.rank if started else int(os.environ["PYSHMEM_JOB_PE"].split()[0]), origin(error)
     said = str(first)
     if isinstance(first, ShmemError):
         said = re.sub(r": PE [\d?]+: ", ": ", said, count=1)  # the line begins with it
@@ -114,10 +130,8 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     line, report = f"{_who(rank)}: {type(first).__name__}{reason}", _job_file("reported", rank)
     status, mark = 130 if issubclass(kind, KeyboardInterrupt) else 1, _mark(rank)
     marked = f"{mark} {status} {line.partition(chr(10))[0]}" if mark else ""
-    if report:
-        # pyshmemrun prints it last, after the launcher's words
-        with suppress(FileExistsError), open(report, "x") as file:
-            print(f"{status}\n{line}", file=file)
+    if report and not _reported(report, f"{status}\n{line}\n"):
+        report = ""
     if not started or _mpi.COMM_WORLD.size == 1:
         if marked:
             sys.stderr.write(f"{marked}\n")
@@ -125,6 +139,25 @@ def _end(kind: type[BaseException], error: BaseException | None) -> None:
     if not report:
         sys.stderr.write(f"{marked or line}\n")  # by one write: other PEs write too
     abort(status)
+
+
+def _reported(report: str, text: str) -> bool:
+    """Write a report, which pyshmemrun prints last, after the launcher's words. Return whether there is one.
+
+    Its room is there, see announce in launch/pe.py, but for a PE that its launcher has started in another way.
+    """
+    folder, _, name = report.rpartition("/")
+    room = f"{folder}/{name.replace('reported', 'reporting')}"
+    try:
+        if not os.path.exists(report):
+            with open(room, "r+b" if os.path.exists(room) else "xb") as file:
+                file.truncate(file.write(text.encode(errors="replace")))
+            os.rename(room, report)
+        return True
+    except (FileNotFoundError, FileExistsError):  # another thread was faster
+        return True
+    except OSError:  # the disk is full
+        return False
 
 
 def _job_file(kind: str, pe: int) -> str:
@@ -148,5 +181,5 @@ def note_shared_files() -> None:
                 os.unlink(path)
     note = _job_file("shm", _mpi.COMM_WORLD.rank)
     if note:
-        with open(note, "a") as file:
+        with suppress(OSError), open(note, "a") as file:  # on a full disk the job goes on
             file.writelines(path + "\n" for path in paths)

@@ -144,9 +144,10 @@ def _ask(pes: list[int]) -> dict[int, str]:
 
 
 def _tell(text: str) -> None:
-    with open(_dumps + ".new", "w") as note:
-        note.write(text)
-    os.rename(_dumps + ".new", _dumps)
+    with suppress(OSError):  # the disk is full: pyshmemrun does not ask
+        with open(_dumps + ".new", "w") as note:
+            note.write(text)
+        os.rename(_dumps + ".new", _dumps)
 
 
 def site() -> str:
@@ -210,6 +211,12 @@ def _line(frame: FrameType | None) -> str:
     return f"{os.path.relpath(frame.f_code.co_filename)}:{frame.f_lineno}" if frame else ""
 
 
+def called() -> str:
+    """Return the program's call that this thread is in, such as "atomic_fetch_add"; "" if it is known by another name."""
+    name = _routine(list(_ours(sys._getframe(2))))  # without the caller, which has another name for it
+    return "" if name.startswith("_") else name
+
+
 def where() -> str:
     """Return the call of this thread and the program's line, such as "wait_until at heat.py:12"."""
     return _place(sys._getframe()).removeprefix("is in ")
@@ -226,8 +233,13 @@ def _place(frame: FrameType | None) -> str:
     errors = [each.f_locals["error"] for each in ours if isinstance(each.f_locals.get("error"), BaseException)]
     if errors and not line:
         return f"has failed: {tracebacks.origin(errors[-1])}"  # in the hook for exceptions
+    return f"is in {_routine(ours)}" + (f" at {line}" if line else "")
+
+
+def _routine(ours: list[FrameType]) -> str:
+    """Return the name of the call of the outermost frames of pyshmem."""
     routines = [each.f_locals["routine"] for each in ours if isinstance(each.f_locals.get("routine"), str)]
-    return f"is in {routines[-1] if routines else ours[-1].f_code.co_name}" + (f" at {line}" if line else "")
+    return routines[-1] if routines else ours[-1].f_code.co_name if ours else ""
 
 
 def _waits_for(frame: FrameType | None) -> str:

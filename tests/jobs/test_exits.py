@@ -190,3 +190,61 @@ os.kill(os.getpid(), signal.SIGKILL)
     pids = re.findall(r"(\d+) \[\]\n", out)
     assert len(pids) == 2, (out, err)
     assert not [name for name in os.listdir("/dev/shm") if name.startswith(tuple(f"torch_{pid}_" for pid in pids))]
+
+
+FULL = """
+import os, sys
+import pyshmem as shmem
+
+shmem.init()
+shmem.barrier_all()
+if shmem.my_pe() == 1:
+    with open(os.environ["TMPDIR"] + "/full", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1024))
+        except OSError:
+            pass
+    if sys.argv[1] == "exception":
+        raise ValueError("boom")
+    if sys.argv[1] == "exit":
+        sys.exit(3)
+    os._exit(3)
+shmem.barrier_all()
+"""
+MOUNTED = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs -o size=128k none "$TMPDIR" && exec "$@"', "sh"]
+FULL_ENDS = {
+    "exception": (1, "PE 1: ValueError: boom"),
+    "exit": (3, "PE 1: exited with status 3"),
+    "os._exit": (3, "PE 1: exited with status 3"),
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk that is full soon")
+@pytest.mark.parametrize("kind", FULL_ENDS)
+def test_on_a_full_disk_for_temporary_files_the_programs_own_error_is_printed_and_one_line_of_ours(kind, tmp_path):
+    status, line = FULL_ENDS[kind]
+    (tmp_path / "tmp").mkdir()
+    command, settings = (*MOUNTED, *PYSHMEMRUN, "-n", "2"), {"TMPDIR": str(tmp_path / "tmp")}
+    got, _, err = python(FULL, kind, tmp_path=tmp_path, launcher=command, environment=settings)
+    assert got == status, err
+    assert err.count("Traceback") == (kind == "exception"), err
+    assert [each for each in err.splitlines() if each.startswith("PE ")] == [line], err
+    assert err.splitlines()[-1] == line, err
+
+
+LEFT = """
+import os, sys
+import pyshmem as shmem
+
+shmem.init()
+if shmem.my_pe() == 1:
+    os._exit(0)
+shmem.barrier_all()
+"""
+
+
+def test_a_pe_that_leaves_by_os_exit_with_status_0_ends_the_job_and_is_named(tmp_path):
+    status, _, err = python(LEFT, tmp_path=tmp_path, launcher=(*PYSHMEMRUN, "-n", "3"), fresh=True)
+    assert status == 1, err
+    assert err.splitlines()[-1] == "PE 1: exited with status 0, by os._exit or the like, and had not called finalize"

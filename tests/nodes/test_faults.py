@@ -7,7 +7,7 @@ import re
 import sys
 
 import pytest
-from hosts import ASLEEP, FAILING, FAILURES, MPIS, NOTHING, ONE, SECONDS, TWO, ask, hosts, needs_hosts, start  # noqa: F401
+from hosts import ASLEEP, FAILING, FAILURES, MPIS, NOTHING, ONE, SECONDS, THREE, TWO, ask, hosts, needs_hosts, start  # noqa: F401
 from surroundings import until
 
 SOON = {"PYSHMEM_WAIT_TIMEOUT": "5"}
@@ -115,6 +115,43 @@ def test_a_link_that_goes_down_ends_the_job(mpi, carrier, start):
         ends(job, "PE 1 on pyhost1", but=DAEMONS)
     finally:
         ask("link", 1, "up")
+
+
+CUT = """
+import torch
+import pyshmem as shmem
+
+shmem.init()
+me, x, count = shmem.my_pe(), shmem.zeros(1000), shmem.zeros(1, dtype=torch.int64)
+shmem.barrier_all()
+print("begun", flush=True)
+while True:
+    {call}
+"""
+# what each PE that is not cut off says of a host of PE 2 that is
+UNREACHED = {
+    "shmem.barrier_all()": "barrier_all: team: got no answer from PE 2 (and no call from PEs? [0-3 and,]+ )?of TEAM_WORLD in",
+    "shmem.sum_reduce(x, x)": "sum_reduce: team: got no answer from PE 2 (and no call from PEs? [0-3 and,]+ )?of TEAM_WORLD in",
+    "shmem.atomic_fetch_add(count, 1, 2)": "atomic_fetch_add: pe: got no answer from PE 2 on pyhost1 in",
+    "shmem.atomic_add(count, 1, 2), shmem.quiet()": "(atomic_add|quiet): pe: got no answer from PE 2 on pyhost1 in",
+}
+
+
+@pytest.mark.parametrize("call", UNREACHED)
+def test_a_time_out_names_the_call_and_the_pes_that_cannot_be_reached(call, start):
+    """PE 0 and PE 1 on a host, PE 3 on another one. These may wait in the call before."""
+    job = start(THREE, CUT.format(call=call), **SOON)
+    job.reach("begun", 4)
+    ask("link", 1, "down")
+    try:
+        ends(job)
+    finally:
+        ask("link", 1, "up")
+    said = re.findall(r"^PE [013] on pyhost[02]: (.*)$", job.err, re.MULTILINE)
+    said = [each for each in said if "whose connection has ended" not in each]
+    assert said and all(re.search(UNREACHED[call], each) for each in said), job.err
+    for pe in (0, 1, 3):
+        assert not re.search(rf"^PE {pe} on .* no call from PEs? [0-3 and,]*{pe}", job.err, re.MULTILINE), job.err
 
 
 PUT = """

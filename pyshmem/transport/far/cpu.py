@@ -29,7 +29,7 @@ from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, ShmemError
 from pyshmem.runtime.far import ATOMICS as NUMBERS
 from pyshmem.runtime.far import OPERATORS
 from pyshmem.runtime.heap import default
-from pyshmem.runtime.host_timeouts import refuse_timeout
+from pyshmem.runtime.host_timeouts import called, refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.runtime.words import native
 from pyshmem.transport.far import interfaces
@@ -164,7 +164,11 @@ def _sockaddr(address: str, port: int) -> bytes:
 
 
 def _refuse(routine: str, pe: int, number: int) -> NoReturn:
-    """Report a request that failed. Errors: ArgumentError, HeapExhaustedError, UnreachableError, WaitTimeoutError."""
+    """Report a failed request, by the program's call.
+
+    Errors: ArgumentError, HeapExhaustedError, UnreachableError, WaitTimeoutError.
+    """
+    routine = called() or routine
     who = f"PE {pe} on {job.hosts[pe]}"
     if number == errno.ETIMEDOUT:
         refuse_timeout(routine, "pe", f"no answer from {who}", "one that can be reached", [])

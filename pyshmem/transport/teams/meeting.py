@@ -180,8 +180,7 @@ class Meeting:
 
     def missing(self) -> list[int]:
         """Return the members that have not reached the call that this PE is in."""
-        absent: list[int] = _native.absent(self.wires, job.timeout, job.spins)
-        return absent
+        return [max(each, ~each) for each in _native.absent(self.wires, job.timeout, job.spins)]
 
     def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
         """Refuse the members' calls, which differ. Collective: a member learns of a difference if and only if all do."""
@@ -192,9 +191,13 @@ class Meeting:
 
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Report the missing members, and what is known about where they are. Errors: WaitTimeoutError."""
-        absent = self.missing()
-        pes = [self.pes[pe] for pe in absent]
-        refuse_timeout(routine, "team", f"no call from {listed(absent)} of {self.name}", "all of them to call it", pes)
+        absent = _native.absent(self.wires, job.timeout, job.spins)
+        silent = [~each for each in absent if each < 0]
+        behind = [each for each in absent if each >= 0]
+        said = [f"no answer from {listed(silent)}"] if silent else []
+        said += [f"no call from {listed(behind)}"] if behind or not silent else []
+        pes = [self.pes[pe] for pe in (*silent, *behind)]
+        refuse_timeout(routine, "team", f"{' and '.join(said)} of {self.name}", "all of them to call it", pes)
 
 
 def _distances(pes: Sequence[int], me: int, spans: bool) -> tuple[Any, ...]:
