@@ -77,6 +77,7 @@ class _Door:
     def allocate(self, size: int) -> int:
         """Collective over all PEs."""
         assert job.comm is not None
+        _meet_for_empty()
         base = self._heap.base
         unused = {each - base for each in self.unused()}
         for offset in sorted(set.intersection(*job.comm.allgather(unused))):
@@ -110,6 +111,15 @@ class _Door:
             refuse(HeapExhaustedError, "rendezvous", "tensor", got, wants)
         self._next = number + 1
         return Memory(self._heap, address, self._pads[number], pes)
+
+
+def _meet_for_empty() -> None:
+    """Wait for all PEs, as long as PYSHMEM_WAIT_TIMEOUT says. Errors: WaitTimeoutError."""
+    try:
+        TEAM_WORLD.meeting.sync("symm_mem.empty")
+    except WaitTimeoutError as error:
+        more = "; empty of torch's symmetric memory is collective over all PEs after symm_mem.enable(), unlike torch's own"
+        raise WaitTimeoutError(f"{error}{more}") from None
 
 
 class Memory:
