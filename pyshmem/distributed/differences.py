@@ -44,7 +44,12 @@ class GroupMeeting(Meeting):
         self.say("init_process_group")
 
     def say(
-        self, routine: str, tensor: Tensor | None = None, op: Any = None, root: int | None = None, sizes: Sequence[int] = ()
+        self,
+        routine: str,
+        tensor: Tensor | None = None,
+        op: Any = None,
+        root: int | None = None,
+        sizes: Sequence[int] = (),
     ) -> None:
         """Describe the call that begins. root: counts in the group."""
         self.said = routine, tensor, op, root, sizes
@@ -81,7 +86,14 @@ class GroupMeeting(Meeting):
         if tensor is not None:
             dtype = name_of(tensor.dtype)
             size = f"{tensor.numel()} elements"
-        return [routine, "" if op is None else kind_of(op)[0].name, where, dtype, size, str(list(sizes)) if sizes else ""]
+        return [
+            routine,
+            "" if op is None else kind_of(op)[0].name,
+            where,
+            dtype,
+            size,
+            str(list(sizes)) if sizes else "",
+        ]
 
 
 def kind_of(op: Any) -> tuple[Any, float | Tensor | None]:

@@ -23,6 +23,7 @@ from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchErro
 from pyshmem.runtime.job import job
 
 _FOREVER = timedelta(days=30)
+_life: list[int] = []  # the number of torch's default group: another one may use its store and its names anew
 
 
 class GroupTeam(Team):
@@ -58,9 +59,7 @@ def start(group: Any) -> None:
         shmem.init(group if by_store else None)
 
 
-def form(
-    name: str, store: Any, rank: int, size: int, ranks: Sequence[int], timeout: timedelta | None = None
-) -> tuple[GroupTeam, Lane | None]:
+def form(name: str, store: Any, rank: int, size: int, ranks: Sequence[int]) -> tuple[GroupTeam, Lane | None]:
     """Return the team of the processes that call this on ``store``, PE i of it is rank i, and its lane.
 
     ranks: those of the group, as torch's default group counts; none for that group itself, which must have all PEs.
@@ -68,8 +67,7 @@ def form(
         exist; those of Arena. On all members alike. WaitTimeoutError.
     """
     routine = "new_group" if ranks else "init_process_group"
-    listed_here = list(ranks or range(size))
-    own = _agreed(routine, name, store, rank, listed_here)
+    own = _agreed(routine, name, store, rank, list(ranks)) if ranks else store
     comm = StoreComm(own, rank, size)
     numbers, pes = zip(*comm.allgather((int.from_bytes(os.urandom(7), "little") * 2, job.my_pe)), strict=True)
     if not ranks and sorted(pes) != list(range(job.n_pes)):
@@ -90,8 +88,9 @@ def form(
             pool.release(index)
     team.enter(rank, index)
     comm.allgather(None)  # nobody uses an area that is not clear yet
-    store.delete_key(_key(listed_here[rank]))
     if not ranks:
+        _life.clear()
+        _life.append(team.number)
         mailbox.open()
         arena.open()
     try:
@@ -101,24 +100,22 @@ def form(
         raise
 
 
-def _key(rank: int) -> str:
-    return f"pyshmem/ranks of {rank}"
-
-
 def _agreed(routine: str, name: str, store: Any, rank: int, ranks: list[int]) -> Any:
     """Return the store of the processes that make the group of these ranks under this name. Collective over the ranks.
 
     torch counts the calls of new_group, so groups that processes make in one call have one name and one store.
     Errors: ArgumentError if one of the ranks names others; WaitTimeoutError.
     """
-    store.set(_key(ranks[rank]), json.dumps(ranks))
-    keys = [_key(each) for each in ranks]
+    keys = [f"pyshmem {_life} {each}" for each in ranks]
+    store.set(keys[rank], json.dumps(ranks))
     try:
         store.wait(keys, timedelta(seconds=job.timeout) if job.timeout else _FOREVER)
     except dist.DistStoreError:
         absent = [each for each, key in zip(ranks, keys, strict=True) if not store.check([key])]
         got = f"no call from {_named(absent)} in {job.timeout:g} s"
-        refuse(WaitTimeoutError, routine, "ranks", got, f"a call of {_named(ranks)}; PYSHMEM_WAIT_TIMEOUT sets the seconds")
+        refuse(
+            WaitTimeoutError, routine, "ranks", got, f"a call of {_named(ranks)}; PYSHMEM_WAIT_TIMEOUT sets the seconds"
+        )
     for each, key in zip(ranks, keys, strict=True):
         theirs = json.loads(store.get(key))
         if theirs != ranks:

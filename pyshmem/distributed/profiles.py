@@ -11,18 +11,12 @@ from torch.autograd import profiler
 __all__ = ["profiler", "recorded"]
 
 
-def recorded(
-    routine: str, size: int, tensors: Sequence[torch.Tensor], start: Callable[[], Any], at_once: bool
-) -> Any:
+def recorded(routine: str, size: int, tensors: Sequence[torch.Tensor], start: Callable[[], Any], at_once: bool) -> Any:
     """Return the work of ``start``, recorded until it has returned or, for a call that goes on beside the program, ended.
 
     size: the number of members. Only called while a profiler runs, which ``profiler._is_profiler_enabled`` says.
     """
-    name = f"pyshmem:{routine}"
-    if at_once or any(each.is_cuda for each in tensors):  # the profiler sees the kernels by itself
-        with torch._C._profiler._RecordFunctionFast(name, list(tensors), {"Group size": size}):
-            return start()
-    record = profiler.record_function(name)
+    record = profiler.record_function(f"pyshmem:{routine}", f"group size {size}")
     with torch.inference_mode(False):
         record.__enter__()
         try:
@@ -30,5 +24,8 @@ def recorded(
         except BaseException:
             record.__exit__(None, None, None)
             raise
-        record._call_end_callbacks_on_future(work.get_future())
+        if at_once or any(each.is_cuda for each in tensors):  # the profiler sees the kernels by itself
+            record.__exit__(None, None, None)
+        else:
+            record._call_end_callbacks_on_future(work.get_future())
     return work

@@ -118,7 +118,9 @@ def _meet_for_empty() -> None:
     try:
         TEAM_WORLD.meeting.sync("symm_mem.empty")
     except WaitTimeoutError as error:
-        more = "; empty of torch's symmetric memory is collective over all PEs after symm_mem.enable(), unlike torch's own"
+        more = (
+            "; empty of torch's symmetric memory is collective over all PEs after symm_mem.enable(), unlike torch's own"
+        )
         raise WaitTimeoutError(f"{error}{more}") from None
 
 

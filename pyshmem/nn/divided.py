@@ -83,7 +83,9 @@ def _is_elementwise(optimizer: Optimizer, group: dict[str, Any], like: torch.Ten
             for parts in zip(*(each.chunk(2, dim) for each in (first, second, third)), strict=True)
         ]
     except Exception as error:  # noqa: BLE001  of another's code
-        text = f"{type(optimizer).__name__} cannot be tried on a small parameter: {error}. On divided parameters it must"
+        text = (
+            f"{type(optimizer).__name__} cannot be tried on a small parameter: {error}. On divided parameters it must"
+        )
         warnings.warn(f"{text} update each element by itself", stacklevel=2)
         return True
     return torch.allclose(torch.cat(halves, dim), whole, _NEAR, _NEAR)
