@@ -13,16 +13,29 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._dynamo import eval_frame
 from torch.utils._python_dispatch import TorchDispatchMode, _pop_mode, _push_mode
 
 _modes = torch._C._len_torch_dispatch_stack
 _PLAIN: set[type] = {torch.Tensor}  # classes of arguments that are known to be plain
+
+_SKIPPED = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+
+
+def untraced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Let Dynamo skip the frames of a method, and all frames that it calls: C++ code of torch calls it in compiled models.
+
+    torch.compiler.disable does so too, at a price for each call, and imports Dynamo into programs that compile nothing.
+    """
+    eval_frame.set_code_exec_strategy(method.__code__, _SKIPPED)
+    return method
 
 
 def dispatched(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Let a method of a group, whose leading arguments are tensors, pass through the operator of this method of torch's."""
 
     def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        @untraced
         @wraps(method)
         def call(self: Any, *given: Any) -> Any:
             if not _modes() and _plain(given):

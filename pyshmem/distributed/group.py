@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,11 +17,12 @@ import torch.distributed as dist
 
 from pyshmem.distributed import collectives
 from pyshmem.distributed.collectives import Place
-from pyshmem.distributed.dispatch import dispatched, goes_past
+from pyshmem.distributed.dispatch import dispatched, goes_past, untraced
 from pyshmem.distributed.lanes import arena, enqueue
 from pyshmem.distributed.members import form, start
 from pyshmem.distributed.messages import ANY, RECV, SEND, Line, Message, mailbox
-from pyshmem.distributed.works import DONE, Streams, Worker
+from pyshmem.distributed.profiles import profiler, recorded
+from pyshmem.distributed.works import DONE, Calls, Streams, Worker
 from pyshmem.host.pool import pool_of
 from pyshmem.host.teams import member
 from pyshmem.runtime.areas import pool
@@ -51,18 +53,18 @@ class Group(dist.ProcessGroup):
         """Make the group that torch describes. Collective over its processes."""
         group = cls(options.store, options.group_rank, options.group_size)
         start(group)
-        group.join(str(options.group_id), not options.global_ranks_in_group)
+        group.join(str(options.group_id), options.global_ranks_in_group)
         return group
 
     def __init__(self, store: Any, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self.shadow = dist.ProcessGroup(store, rank, size)  # by which calls pass through torch's dispatcher
         self._store = store
-        self._worker = Worker()
+        self._worker, self._calls = Worker(), Calls()
 
-    def join(self, name: str, of_all: bool) -> None:
-        """Form the team. Collective over the processes of the group."""
-        self.team, lane = form(name, self._store, self.rank(), self.size(), of_all)
+    def join(self, name: str, ranks: Sequence[int]) -> None:
+        """Form the team. Collective over the processes of the group. ranks: as form has them."""
+        self.team, lane = form(name, self._store, self.rank(), self.size(), ranks)
         self._streams = None if lane is None else Streams(lane.memory.device)
         self._line = self.team.number  # and one more is the line of messages within collectives
         self._place = Place(self.team, Line(self._line + 1, 0), lane)
@@ -115,13 +117,17 @@ class Group(dist.ProcessGroup):
         detail: the engine of a move; None for a reduction, whose operator opts has: the sum and the average are taken.
         """
         calls = self._streams
-        if calls is None or getattr(opts, "asyncOp", True) or not (calls.may_go_on() and goes_past(target, source)):
+        if calls is None or self._calls.ended or profiler._is_profiler_enabled:
+            return False
+        if getattr(opts, "asyncOp", True) or not (calls.may_go_on() and goes_past(target, source)):
             return False
         average = False
         if detail is None:
             op = opts.reduceOp
             average = not op == _SUM  # noqa: SIM201  torch's != takes longer
             if (average and op != _AVG) or target.dtype is torch.bool:
+                return False
+            if average and collectives.wide_for(target.dtype, False):
                 return False
             detail = "sum"
         if not enqueue(self._place.lane, routine, detail, target, source):
@@ -140,7 +146,16 @@ class Group(dist.ProcessGroup):
     ) -> Any:
         """used: the tensors of the call, which tell whether it belongs on a stream."""
         member(routine, self.team)
+        guarded = partial(self._calls.perform, routine, call)
         at_once = not getattr(opts, "asyncOp", True)
+        if profiler._is_profiler_enabled:
+            start = partial(self._start, routine, results, guarded, used, at_once)
+            return recorded(routine, self.team.size, used, start, at_once)
+        return self._start(routine, results, guarded, used, at_once)
+
+    def _start(
+        self, routine: str, results: Tensors, call: Callable[[], None], used: Sequence[torch.Tensor], at_once: bool
+    ) -> Any:
         if self._streams is not None and any(each.is_cuda for each in used):
             return self._streams.perform(call, results, used, at_once)
         return self._worker.perform(routine, call, results, at_once)
@@ -148,13 +163,11 @@ class Group(dist.ProcessGroup):
     def _each(self, call: Callable[..., None], results: Tensors, opts: Any, rows: list[tuple[Any, ...]]) -> Any:
         """The coalesced form of a call: ``call`` with each row of arguments."""
 
-        def calls() -> None:
-            for row in rows:
-                call(self._place, *row)
-
         used = [each for row in rows for each in _tensors(row)]
-        return self._all(f"{call.__name__}_coalesced", results, opts, calls, used)
+        calls = partial(collectives.coalesced, self._place, call, rows)
+        return self._all(call.__name__, results, opts, calls, used)
 
+    @untraced
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else tensors
         if len(tensors) == 1 and self._at_once("reduce", None, tensors[0], tensors[0], opts):
@@ -192,6 +205,7 @@ class Group(dist.ProcessGroup):
         rows = list(zip(targets, _bare(inputs), strict=True))
         return self._each(collectives.all_gather, [each for some in outputs for each in some], opts, rows)
 
+    @untraced
     def all_gather_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         fits = output.numel() == given.numel() * self.team.size
         if fits and self._at_once("fcollect", "auto", output, given, opts):
@@ -213,6 +227,7 @@ class Group(dist.ProcessGroup):
         op = getattr(opts, "reduceOp", _SUM)
         return self._perform(collectives.reduce_scatter, outputs, opts, target, sources, op)
 
+    @untraced
     def reduce_scatter_single(self, output: torch.Tensor, given: torch.Tensor, opts: Any = None) -> Any:
         fits = output.numel() * self.team.size == given.numel()
         if fits and self._at_once("reduce_scatter", None, output, given, opts):
@@ -250,24 +265,32 @@ class Group(dist.ProcessGroup):
         (target,), sources = _bare(outputs), [each for some in inputs for each in _bare(some)]
         return self._perform(collectives.scatter, outputs, opts, target, sources, opts.rootRank)
 
+    @untraced
     def barrier(self, opts: Any = None) -> Any:
         if self._streams is not None:
             torch.cuda.current_stream().synchronize()
-        return self._all("barrier", [], opts, self.team.sync)
+        return self._all("barrier", [], opts, partial(collectives.barrier, self._place))
 
+    @untraced
     def send(self, tensors: Tensors, rank: int, tag: int) -> Any:
         return self._message(SEND, tensors, collectives.world(self.team, rank), tag)
 
+    @untraced
     def recv(self, tensors: Tensors, rank: int, tag: int) -> Any:
         return self._message(RECV, tensors, collectives.world(self.team, rank), tag)
 
+    @untraced
     def recv_anysource(self, tensors: Tensors, tag: int) -> Any:
         return self._message(RECV, tensors, ANY, tag)
 
     def _message(self, routine: str, tensors: Tensors, pe: int, tag: int) -> Any:
         member(routine, self.team)
         (tensor,) = _bare(tensors)
-        return mailbox.post(Message(routine, tensor, Line(self._line, tag), pe, self.team.pes))
+        start = partial(self._post, routine, tensor, Line(self._line, tag), pe)
+        return recorded(routine, self.team.size, [tensor], start, False) if profiler._is_profiler_enabled else start()
+
+    def _post(self, routine: str, tensor: torch.Tensor, line: Line, pe: int) -> Message:
+        return mailbox.post(Message(routine, tensor, line, pe, self.team.pes))
 
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
+import torch.distributed as dist
+
 import pyshmem as shmem
+from pyshmem.distributed.differences import GroupMeeting
 from pyshmem.distributed.lanes import Lane, arena
 from pyshmem.distributed.messages import mailbox
 from pyshmem.host.teams import Team
 from pyshmem.runtime import how_started
 from pyshmem.runtime.areas import begin, clear, pool
 from pyshmem.runtime.bootstrap import StoreComm
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, refuse
+from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, WaitTimeoutError, listed, refuse
 from pyshmem.runtime.job import job
 
-ROUTINE = "init_process_group"
+_FOREVER = timedelta(days=30)
+_life: list[int] = []  # the number of torch's default group: another one may use its store and its names anew
 
 
 class GroupTeam(Team):
@@ -39,6 +47,7 @@ class GroupTeam(Team):
         """Become a team, with the area of this index. Collective over the members."""
         steps = {after - before for before, after in zip(self.pes, self.pes[1:], strict=False)} or {1}
         self._enter(self.pes[0], steps.pop() if len(steps) == 1 else 0, len(self.pes), me, index)
+        self.meeting = GroupMeeting(self.name, self.pes, me, index)
         clear(index)
         begin(index)
 
@@ -50,24 +59,27 @@ def start(group: Any) -> None:
         shmem.init(group if by_store else None)
 
 
-def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> tuple[GroupTeam, Lane | None]:
+def form(name: str, store: Any, rank: int, size: int, ranks: Sequence[int]) -> tuple[GroupTeam, Lane | None]:
     """Return the team of the processes that call this on ``store``, PE i of it is rank i, and its lane.
 
-    of_all: the group is torch's default one, which must have all PEs.
-    Errors: LaunchError if it has not; ArgumentError if PYSHMEM_MAX_TEAMS teams exist; those of Arena. On all members alike.
+    ranks: those of the group, as torch's default group counts; none for that group itself, which must have all PEs.
+    Errors: LaunchError if it has not; ArgumentError for processes that name other ranks, and if PYSHMEM_MAX_TEAMS teams
+        exist; those of Arena. On all members alike. WaitTimeoutError.
     """
-    comm = StoreComm(store, rank, size)
+    routine = "new_group" if ranks else "init_process_group"
+    own = _agreed(routine, name, store, rank, list(ranks)) if ranks else store
+    comm = StoreComm(own, rank, size)
     numbers, pes = zip(*comm.allgather((int.from_bytes(os.urandom(7), "little") * 2, job.my_pe)), strict=True)
-    if of_all and sorted(pes) != list(range(job.n_pes)):
-        refuse(LaunchError, ROUTINE, "world_size", f"{size} processes", f"all {job.n_pes} PEs, once each")
-    team = GroupTeam(f"process group {name}", list(pes), numbers[0])
+    if not ranks and sorted(pes) != list(range(job.n_pes)):
+        refuse(LaunchError, routine, "world_size", f"{size} processes", f"all {job.n_pes} PEs, once each")
+    team = GroupTeam(f"process group {name}, {listed(list(pes))}" if ranks else "all PEs", list(pes), numbers[0])
     while True:
         common = -1
         for free in comm.allgather(pool.free):
             common &= free
         if not common:
             wants = "more by this variable, or destroy_process_group for groups that are not needed any more"
-            refuse(ArgumentError, ROUTINE, "PYSHMEM_MAX_TEAMS", f"{pool.size} teams, which all exist", wants)
+            refuse(ArgumentError, routine, "PYSHMEM_MAX_TEAMS", f"{pool.size} teams, which all exist", wants)
         index = (common & -common).bit_length() - 1
         reserved = pool.reserve(index, team)
         if all(comm.allgather(reserved)):
@@ -76,7 +88,9 @@ def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> tuple[Gro
             pool.release(index)
     team.enter(rank, index)
     comm.allgather(None)  # nobody uses an area that is not clear yet
-    if of_all:
+    if not ranks:
+        _life.clear()
+        _life.append(team.number)
         mailbox.open()
         arena.open()
     try:
@@ -84,3 +98,32 @@ def form(name: str, store: Any, rank: int, size: int, of_all: bool) -> tuple[Gro
     except HeapExhaustedError:
         pool.give_back(team)
         raise
+
+
+def _agreed(routine: str, name: str, store: Any, rank: int, ranks: list[int]) -> Any:
+    """Return the store of the processes that make the group of these ranks under this name. Collective over the ranks.
+
+    torch counts the calls of new_group, so groups that processes make in one call have one name and one store.
+    Errors: ArgumentError if one of the ranks names others; WaitTimeoutError.
+    """
+    keys = [f"pyshmem {_life} {each}" for each in ranks]
+    store.set(keys[rank], json.dumps(ranks))
+    try:
+        store.wait(keys, timedelta(seconds=job.timeout) if job.timeout else _FOREVER)
+    except dist.DistStoreError:
+        absent = [each for each, key in zip(ranks, keys, strict=True) if not store.check([key])]
+        got = f"no call from {_named(absent)} in {job.timeout:g} s"
+        refuse(
+            WaitTimeoutError, routine, "ranks", got, f"a call of {_named(ranks)}; PYSHMEM_WAIT_TIMEOUT sets the seconds"
+        )
+    for each, key in zip(ranks, keys, strict=True):
+        theirs = json.loads(store.get(key))
+        if theirs != ranks:
+            got = f"{ranks} on rank {ranks[rank]} and {theirs} on rank {each}"
+            refuse(ArgumentError, routine, "ranks", got, f"one list on all its ranks, in call {name} of new_group")
+    digest = hashlib.sha256(json.dumps(ranks).encode()).hexdigest()[:16]
+    return dist.PrefixStore(f"pyshmem of {digest}", store)
+
+
+def _named(ranks: list[int]) -> str:
+    return listed(ranks).replace("PE", "rank", 1)

@@ -20,7 +20,8 @@ import torch
 import pyshmem as shmem
 from pyshmem.distributed.works import Work
 from pyshmem.host.init import listeners
-from pyshmem.runtime.errors import OutOfRangeError, refuse
+from pyshmem.runtime.arguments import KINDS, name_of
+from pyshmem.runtime.errors import DtypeError, OutOfRangeError, ShmemError, refuse
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 
@@ -30,6 +31,7 @@ _ROOM = 32 << 20
 SEND, RECV, _EARLY = "send", "recv", "early"
 ANY = -1  # as the PE of a recv: any of the group
 _IDLE = 1e-3  # seconds between two looks of the thread while nothing moves
+_KINDS = {dtype: kind for kind, dtype in KINDS.items()}
 
 
 class Line(NamedTuple):
@@ -54,6 +56,8 @@ class Message(Work):
             if tensor.is_cuda:  # whoever moves the message writes it, on any stream
                 torch.cuda.current_stream().synchronize()
         self.moved = 0
+        self.kind = _KINDS.get(tensor.dtype, 0)  # of its elements, or of those that come
+        self.sent = 0  # bytes that came for a recv of another size
 
     def come(self, seconds: float | None) -> bool:
         return mailbox.drive(self, seconds)
@@ -93,8 +97,8 @@ class Mailbox:
         n, me = job.n_pes, job.my_pe
         self._slot = max(4096, min(_MOST, _ROOM // (n * _DEPTH)) // 64 * 64)
         self._slots = shmem.zeros(n, _DEPTH, self._slot, dtype=torch.uint8, device="cpu")
-        # line and bytes of a message that begins
-        self._heads = shmem.zeros(n, _DEPTH, 3, dtype=torch.int64, device="cpu")
+        # line, bytes and kind of elements of a message that begins
+        self._heads = shmem.zeros(n, _DEPTH, 4, dtype=torch.int64, device="cpu")
         words = shmem.zeros(2, n, dtype=torch.uint64, device="cpu")
         self._filled, self._emptied = words  # slots that each PE has filled here, and slots of ours that it has emptied
         self._full, self._empty = words.numpy()
@@ -191,7 +195,7 @@ class Mailbox:
         slots, heads, signal, _ = self._my
         total, turn = message.data.numel(), filled % _DEPTH
         if not message.moved:
-            shmem.put(heads[turn], np.array([*message.line, total], np.int64), pe)
+            shmem.put(heads[turn], np.array([*message.line, total, message.kind], np.int64), pe)
             shmem.fence()
         chunk = message.data[message.moved : message.moved + self._slot]
         shmem.put_signal(slots[turn], chunk, pe, signal, filled + 1, shmem.SIGNAL_SET)
@@ -216,11 +220,12 @@ class Mailbox:
         self._came[pe] = filled
         shmem.signal_set(self._my[3], filled, pe)
 
-    def _begin(self, pe: int, group: int, tag: int, nbytes: int) -> Message:
+    def _begin(self, pe: int, group: int, tag: int, nbytes: int, kind: int) -> Message:
         """Return the recv of a message that begins, or a message to keep it in."""
         kept = Message(_EARLY, torch.empty(nbytes, dtype=torch.uint8, device="cpu"), Line(group, tag), pe)
+        kept.kind = kind
         recv = next((each for each in self._recvs if each.takes(kept)), None)
-        if recv is not None and recv.data.numel() == nbytes:
+        if recv is not None and recv.data.numel() == nbytes and recv.kind == kind:
             self._recvs.remove(recv)
             recv.pe, kept = pe, recv
         self._coming[pe] = kept
@@ -237,19 +242,25 @@ class Mailbox:
 
 
 def _hand_over(early: Message, recv: Message) -> None:
-    """Give a message that came before its recv to it. A wrong size is its waiter's error."""
-    recv.pe = early.pe
-    got, sent = recv.data.numel(), early.data.numel()
-    if got != sent:
-        try:
-            refuse(
-                OutOfRangeError, recv.routine, "tensor", f"{got} bytes", f"the {sent} bytes that PE {early.pe} sends"
-            )
-        except OutOfRangeError as error:
-            recv.end(error)
-            return
+    """Give a message that came before its recv to it. A wrong size or type is its waiter's error."""
+    recv.pe, recv.sent = early.pe, early.data.numel()
+    try:
+        _require_alike(early, recv)
+    except ShmemError as error:
+        recv.end(error)
+        return
     recv.data.copy_(early.data)
     recv.arrive()
+
+
+def _require_alike(early: Message, recv: Message) -> None:
+    if recv.kind != early.kind:
+        got, sent = name_of(recv.tensor.dtype), name_of(KINDS[early.kind]) if early.kind in KINDS else "another type"
+        refuse(DtypeError, recv.routine, "tensor", f"{got} elements", f"the {sent} that PE {early.pe} sends")
+    got, sent = recv.data.numel(), early.data.numel()
+    if got != sent:
+        wants = f"the {sent} bytes that PE {early.pe} sends"
+        refuse(OutOfRangeError, recv.routine, "tensor", f"{got} bytes", wants)
 
 
 def is_plain(tensor: torch.Tensor) -> bool:

@@ -48,7 +48,8 @@ def enable(pads: int = 1024) -> None:
     torch's module allocates in the heap; its memory is free again at a later ``empty``, once its tensor is gone on all PEs,
     and shmem.free refuses it.
     pads: how many pairs of a tensor and a group get signal pads, of the size of set_signal_pad_size now; of each heap.
-    Order: collective over all PEs, once in a job; a barrier on return. So is ``empty`` from then on, with equal sizes.
+    Order: collective over all PEs, once in a job; a barrier on return. So is ``empty`` from then on, with equal sizes:
+        torch's own is local. A PE that calls it alone ends after PYSHMEM_WAIT_TIMEOUT.
         rendezvous, and the first operator on a tensor, is collective over the group, and no part of CUDA graphs.
         Kernels of torch wait without a limit; barrier, put_signal and wait_signal as long as PYSHMEM_WAIT_TIMEOUT says.
     Errors: ArgumentError without a C++ compiler, Python's headers, or a torch from 2.11 on; HeapExhaustedError;
@@ -77,6 +78,7 @@ class _Door:
     def allocate(self, size: int) -> int:
         """Collective over all PEs."""
         assert job.comm is not None
+        _meet_for_empty()
         base = self._heap.base
         unused = {each - base for each in self.unused()}
         for offset in sorted(set.intersection(*job.comm.allgather(unused))):
@@ -110,6 +112,17 @@ class _Door:
             refuse(HeapExhaustedError, "rendezvous", "tensor", got, wants)
         self._next = number + 1
         return Memory(self._heap, address, self._pads[number], pes)
+
+
+def _meet_for_empty() -> None:
+    """Wait for all PEs, as long as PYSHMEM_WAIT_TIMEOUT says. Errors: WaitTimeoutError."""
+    try:
+        TEAM_WORLD.meeting.sync("symm_mem.empty")
+    except WaitTimeoutError as error:
+        more = (
+            "; empty of torch's symmetric memory is collective over all PEs after symm_mem.enable(), unlike torch's own"
+        )
+        raise WaitTimeoutError(f"{error}{more}") from None
 
 
 class Memory:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from pyshmem.runtime.errors import WaitTimeoutError, refuse
+from pyshmem.distributed.dispatch import untraced
+from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.runtime.gpu.heap import raw_stream
 
 
@@ -38,6 +39,7 @@ class Work(dist.Work):
                 self._future.set_exception(error)
         self._ended.set()
 
+    @untraced
     def wait(self, timeout: timedelta | None = None) -> bool:
         seconds = timeout.total_seconds() if timeout else 0
         if not self.come(seconds if seconds > 0 else None):
@@ -92,6 +94,7 @@ class Enqueued(dist.Work):
         super().__init__()
         self._results, self._stream, self._event, self._used = results, stream, end, used
 
+    @untraced
     def wait(self, timeout: timedelta | None = None) -> bool:
         torch.cuda.current_stream(self._stream.device).wait_event(self._event)
         self._used.clear()
@@ -112,11 +115,31 @@ class Enqueued(dist.Work):
     def result(self) -> list[Any]:
         return self._results
 
+    @untraced
     def get_future(self) -> Any:
         future: Any = torch.futures.Future(devices=[self._stream.device])
         with torch.cuda.stream(self._stream):
             future.set_result(self._results)
         return future
+
+
+class Calls:
+    """The calls of a group one by one, until one ends in the middle: the members would be in different calls then."""
+
+    def __init__(self) -> None:
+        self.ended = ""  # the call that has ended in the middle, and by what
+
+    def perform(self, routine: str, call: Callable[[], None]) -> None:
+        """Errors: those of the call; ArgumentError after one that has ended in the middle."""
+        if self.ended:
+            wants = "a new group, on all its processes: no result is made of two calls"
+            refuse(ArgumentError, routine, "group", f"a group whose {self.ended} on this PE", wants)
+        try:
+            call()
+        except BaseException as error:
+            if isinstance(error, WaitTimeoutError) or not isinstance(error, ShmemError):  # which refuse on all members
+                self.ended = f"{routine} was ended by {type(error).__name__}"
+            raise
 
 
 class Streams:

@@ -10,13 +10,14 @@ from torch.nn import functional
 
 from pyshmem.nn import grouped
 from pyshmem.nn.cuts import Cut, share
+from pyshmem.nn.divided import Divided
 from pyshmem.nn.linear import take
 from pyshmem.nn.replicated import summed
 from pyshmem.ops import torch as tp
 from pyshmem.ops.autocast import lowered
 
 
-class Experts(torch.nn.Module):
+class Experts(Divided):
     """For each token the sum of what its best experts make of it, relu(x @ up)² @ down, times the scores of a router.
 
     Each PE of the team has its tokens of x, the whole router, and an equal block of experts. Without a team: all of them.

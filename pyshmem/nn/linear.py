@@ -14,11 +14,12 @@ import torch
 from torch import Tensor
 
 from pyshmem.nn.cuts import Cut, place_in, share
+from pyshmem.nn.divided import Divided
 from pyshmem.nn.replicated import summed
 from pyshmem.ops import torch as tp
 
 
-class ColumnParallelLinear(torch.nn.Linear):
+class ColumnParallelLinear(Divided, torch.nn.Linear):
     """This PE's columns of x @ weight.T + bias: (tokens of this PE, ..., in) to (all tokens, ..., out / n)."""
 
     def __init__(
@@ -46,7 +47,7 @@ class ColumnParallelLinear(torch.nn.Linear):
         return tp.all_gather_gemm(x, self.weight.T, bias=self.bias, team=self.team)
 
 
-class RowParallelLinear(torch.nn.Linear):
+class RowParallelLinear(Divided, torch.nn.Linear):
     """This PE's tokens of x @ weight.T + bias: (all tokens, ..., in / n) to (tokens of this PE, ..., out)."""
 
     def __init__(

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from pyshmem.nn.cuts import Cut, place_in
+from pyshmem.nn.divided import require_elementwise
 from pyshmem.ops import torch as tp
 from pyshmem.runtime.errors import ArgumentError, refuse
 
@@ -46,11 +47,13 @@ def scatter_state_dict(model: torch.nn.Module, state: Mapping[str, Any], strict:
 def gather_optimizer_state_dict(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Return the state_dict of an optimizer of the model without division: all PEs get all of what it keeps, a copy.
 
-    Errors: ArgumentError for what is kept of a divided parameter in another shape than its own.
+    Errors: ArgumentError for what is kept of a divided parameter in another shape than its own, and for an optimizer that
+        does not update each element of it by itself.
     Order: collective over the teams of the layers.
     """
 
     name = "gather_optimizer_state_dict"
+    require_elementwise(name, optimizer)
     return _of_optimizer(name, model, optimizer, optimizer.state_dict(), _gathered, shared=False)
 
 
@@ -61,9 +64,11 @@ def scatter_optimizer_state_dict(
 
     state: as gather_optimizer_state_dict returns it, on any number of PEs, or that of an optimizer of the whole model. Its
     parameters are in the order of this optimizer.
-    Errors: ArgumentError for what is kept of a divided parameter in another shape than its own.
+    Errors: ArgumentError for what is kept of a divided parameter in another shape than its own, and for an optimizer that
+        does not update each element of it by itself.
     """
     name = "scatter_optimizer_state_dict"
+    require_elementwise(name, optimizer)
 
     def own(each: Tensor, cut: Cut, team: str) -> Tensor:
         return cut.take(each, *place_in(name, team))

@@ -1,5 +1,7 @@
 """pyshmem.nn: divided models against the same model in one process, in float64, and their states."""
 
+import copy
+
 import pyshmem as shmem
 import pytest
 import torch
@@ -72,3 +74,44 @@ def test_layers_that_cannot_be_divided_are_refused_by_name():
     if n > 1:
         with refuses(name, rf"out_features: got {n + 1}; wants a multiple of {n}, for {n} PEs"):
             nn.ColumnParallelLinear(4, n + 1)
+
+
+class _Scaled(torch.optim.Optimizer):
+    """Steps of the length of the gradient's: an optimizer of another library, which looks at all elements."""
+
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self):
+        for each in self.param_groups[0]["params"]:
+            each.sub_(each.grad, alpha=self.param_groups[0]["lr"] / float(each.grad.norm() + 1))
+
+
+def test_optimizers_that_look_at_whole_parameters_are_refused_for_divided_ones(npes):
+    """Whatever their names, in any step, also in copies of a model; a learning rate of 0 hides nothing."""
+    _, model = pair()
+    for each in model.parameters():
+        each.grad = torch.ones_like(each)
+    matrices = [each for each in model.parameters() if each.dim() == 2]
+    for make in (torch.optim.Adam, torch.optim.SGD, torch.optim.NAdam, torch.optim.RMSprop):
+        make(model.parameters(), lr=1e-3).step()
+    before = [each.detach().clone() for each in matrices]
+    for make in (torch.optim.Muon, torch.optim.Adafactor, _Scaled):
+        found = make(matrices, lr=0.0)
+        if npes == 1:
+            found.step()
+            continue
+        for routine, call in ("step", found.step), ("gather_optimizer_state_dict", None):
+            with refuses(routine, rf"optimizer: got {make.__name__}, which updates the shares of \w+.weight otherwise"):
+                call() if call else nn.gather_optimizer_state_dict(model, found)
+    assert all(map(torch.equal, matrices, before))
+    if npes > 1:
+        copied = copy.deepcopy(model)
+        for each in copied.parameters():
+            each.grad = torch.ones_like(each)
+        with refuses("step", "optimizer: got Muon"):
+            torch.optim.Muon([each for each in copied.parameters() if each.dim() == 2], lr=0.1).step()
+    alone = torch.nn.Linear(4, 4, bias=False)
+    alone(torch.ones(1, 4)).sum().backward()
+    torch.optim.Muon(alone.parameters(), lr=0.1).step()  # of whole parameters
