@@ -67,9 +67,7 @@ def require_launched(routine: str, code: int) -> None:
         refuse_launch(routine, "its kernel", code)
 
 
-def bind(
-    loaded: Loaded, grid: tuple[int, ...], fixed: tuple[Any, ...], words: int = 0, early: bool = False
-) -> Bound:
+def bind(loaded: Loaded, grid: tuple[int, ...], fixed: tuple[Any, ...], words: int = 0, early: bool = False) -> Bound:
     """Bind the first arguments, ``fixed``. Each call passes ``words`` words behind them, of 64 bits; see also ``ending``.
 
     early: the kernel may begin before its predecessor has ended, and waits for it itself.

@@ -510,7 +510,7 @@ MUTANTS = [
     Mutant("kernels-bound-for-any-value", "pyshmem/runtime/gpu/*.py", "elif wants := _wanted(parameter, _bare(value)):", "elif wants := None:",
            "codegen bound_words not_compiled_for"),
     Mutant("kernels-large-counts-cut-off", _KERNELS, "count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr",
-           "count: tl.int32, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr", "codegen bound_words calls_on_streams and reduce"),
+           "count: tl.int32, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr", "codegen bound_words sent"),
     # ---- process groups ----
     Mutant("groups-public-calls-take-private-arrays", _C, "if (symmetric != 3 && args[8] != Py_True) Py_RETURN_NONE;", "",
            "2 launch_pair private_arrays_that"),

@@ -127,7 +127,12 @@ class BulkSynchronous(Local):
         )
         self._merge_pes = ByPlaces(
             lambda out: Prepared(
-                kernels.merge_pes, programs, (every, problem.team.size, LIKE), (out,), constants, num_warps=MERGING_WARPS
+                kernels.merge_pes,
+                programs,
+                (every, problem.team.size, LIKE),
+                (out,),
+                constants,
+                num_warps=MERGING_WARPS,
             )
         )
 

@@ -99,7 +99,9 @@ def require_addresses(kernel: str, parameters: Any) -> None:
         if type(parameter) is not Parameter:
             require_addresses(kernel, parameter)
         elif parameter.kind != POINTER:
-            refuse(LaunchError, kernel, parameter.name, _described(parameter), "an array, whose address each call passes")
+            refuse(
+                LaunchError, kernel, parameter.name, _described(parameter), "an array, whose address each call passes"
+            )
 
 
 def require_words(kernel: str, parameters: Any) -> None:
