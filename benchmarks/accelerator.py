@@ -15,7 +15,8 @@ import torch
 
 import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
 from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.launch import CachedKernel, words_of
+from pyshmem.runtime.gpu.launch import CachedKernel
+from pyshmem.runtime.gpu.signature import words_of
 from pyshmem.runtime.heap import heaps
 
 Step = Callable[[], object]

@@ -5,25 +5,17 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 
 from pyshmem.runtime import interpreter
-from pyshmem.runtime._native import launch_prepared
+from pyshmem.runtime._native import kernel_key, launch_prepared
 from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.gpu.launch import (
-    INTEGER,
-    CachedKernel,
-    Loaded,
-    early_launcher,
-    like,
-    on_grid,
-    refuse_launch,
-    words_of,
-)
-from pyshmem.runtime.heap import heaps
+from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, like, on_grid, packed, refuse_launch
+from pyshmem.runtime.gpu.signature import require_addresses, require_compiled_for, require_words, words_of
+from pyshmem.runtime.heap import heaps, views
 
 # what finds the variants of a kernel, without the compiler if one like it has been found before
 _kept = cache(CachedKernel)
@@ -48,6 +40,26 @@ class Bound(NamedTuple):
         if code:
             require_launched(routine, code)
 
+    def ending(self, first: int, *numbers: int) -> Bound:
+        """Bind the arguments from number ``first`` on as well, which follow the words of a call. Errors: LaunchError."""
+        loaded, fixed, _ = self.held
+        first += len(fixed)
+        require_compiled_for(loaded.compiled.name, loaded.parameters[first : first + len(numbers)], numbers)
+        return self._replace(last=(*numbers, *self.last))
+
+    def renumbered(self, numbers: tuple[Any, ...], grid: tuple[int, ...] | None) -> Bound | None:
+        """Bind these in place of the last fixed arguments; return None if Triton may have another kernel for them."""
+        loaded, fixed, scratch = self.held
+        first = len(fixed) - len(numbers)
+        own, chosen = fixed[first:], (False,) * len(numbers)
+        same = kernel_key(views, (), chosen, own) == kernel_key(views, (), chosen, numbers)
+        if not same or (grid and scratch is not None):
+            return None
+        words = packed(words_of(numbers, loaded.plan[first : len(fixed)]))
+        prepared = self.prepared[: len(self.prepared) - len(words)] + words
+        prepared = on_grid(prepared, grid) if grid else prepared
+        return self._replace(prepared=prepared, held=(loaded, (*fixed[:first], *numbers), scratch))
+
 
 def require_launched(routine: str, code: int) -> None:
     """Errors: LaunchError if the driver returned an error code."""
@@ -55,20 +67,21 @@ def require_launched(routine: str, code: int) -> None:
         refuse_launch(routine, "its kernel", code)
 
 
-def bind(
-    loaded: Loaded, grid: tuple[int, ...], fixed: tuple[Any, ...], last: tuple[int, ...] = (), early: bool = False
-) -> Bound:
-    """Bind the first arguments, ``fixed``, and the words of the last ones.
+def bind(loaded: Loaded, grid: tuple[int, ...], fixed: tuple[Any, ...], words: int = 0, early: bool = False) -> Bound:
+    """Bind the first arguments, ``fixed``. Each call passes ``words`` words behind them, of 64 bits; see also ``ending``.
 
     early: the kernel may begin before its predecessor has ended, and waits for it itself.
+    Errors: LaunchError, if the kernel is not compiled for these arguments, or has a word of a call in its code.
     """
-    words = words_of(fixed, loaded.plan[: len(fixed)])
+    name, first = loaded.compiled.name, len(fixed)
+    require_compiled_for(name, loaded.parameters[:first], fixed)
+    require_words(name, loaded.parameters[first : first + words])
+    held = words_of(fixed, loaded.plan[:first])
     scratch = (
         torch.empty(math.prod(grid) * loaded.scratch, dtype=torch.uint8, device="cuda") if loaded.scratch else None
     )
-    if scratch is not None:
-        last = (*last, scratch.data_ptr())
-    return Bound(loaded.prepared(*grid, words=tuple(words), early=early), last, held=(loaded, fixed, scratch))
+    last = () if scratch is None else (scratch.data_ptr(),)
+    return Bound(loaded.prepared(*grid, words=tuple(held), early=early), last, held=(loaded, fixed, scratch))
 
 
 class _Form(NamedTuple):
@@ -81,14 +94,14 @@ class _Form(NamedTuple):
 
 
 class Prepared:
-    """``kernel`` on a grid, bound to all arguments but its operands, which follow ``fixed``; constants follow them.
+    """``kernel`` on a grid, bound to its first arguments, ``fixed``, and to its last ones, ``constants``.
 
-    Operands are what differs from call to call: arrays, and numbers for which no kernel of its own is compiled.
-    Any argument may be a NamedTuple. Operands that are one are one parameter of the kernel, and a call takes its fields.
+    Calls pass its operands between them: arrays, or the fields of one NamedTuple, which is one parameter of the kernel.
+    Numbers are bound, since Triton puts some of them into the code, and a launch then passes no word for them.
     Device contexts among ``fixed`` record events while a timeline does, whenever they were made.
     """
 
-    __slots__ = ("__weakref__", "_bundle", "_form", "_forms", "bound", "compiled", "kinds", "plainly")
+    __slots__ = ("__weakref__", "_form", "_forms", "_parts", "bound", "compiled", "kinds", "plainly")
 
     def __init__(
         self, kernel: Any, grid: Any, fixed: tuple[Any, ...], operands: Sequence[Any],
@@ -99,35 +112,32 @@ class Prepared:
         grid: an int, or up to three; or a function that gives it for what Triton has compiled, None where it interprets.
         early: as in bind.  options: those of the compiler, as num_warps.
         """
-        bundle = type(operands) if hasattr(operands, "_fields") else None
-        arguments = (operands,) if bundle else tuple(operands)
-        _require_constants(kernel, len(fixed) + len(arguments), constants)
-
-        def form(arguments: tuple[Any, ...]) -> _Form:
-            own = tuple([_of_now(each) for each in fixed])
-            if interpreter.active():
-                counts = _counts(grid, None)
-                return _Form(
-                    lambda stream, own_grid, *given: kernel[own_grid or counts](
-                        *own, *_bundled(bundle, given), *constants.values()
-                    )
-                )
-            loaded = _kept(kernel).find(*own, *arguments, *constants.values(), **options)
-            counts = _counts(grid, loaded.compiled)
-            plainly = lambda stream, own_grid, *given: loaded(  # noqa: E731
-                own_grid or counts, stream, (*own, *_bundled(bundle, given), *constants.values())
-            )
-            if loaded.plan is None:
-                return _Form(plainly, compiled=loaded.compiled)
-            kinds = loaded.plan[len(own) : len(own) + len(arguments)]
-            return _Form(plainly, bind(loaded, counts, own, early=early), kinds, loaded.compiled)
-
-        self._bundle = bundle
+        sample = like(operands if isinstance(operands, tuple) else tuple(operands))  # without the operands' memory
+        self._parts = kernel, grid, fixed, sample, constants, early, options
+        _require_constants(kernel, len(fixed) + len(_arguments(sample)), constants)
         self._forms: dict[int, _Form] = {}  # by the address of the ring of events
-        self._use(form(arguments))
+        self._use(_form(*self._parts[:3], operands, constants, early, options))
+        self._record(fixed)
+
+    def _record(self, fixed: tuple[Any, ...]) -> None:
         if any(hasattr(each, "recording") for each in fixed):
-            self._form = partial(form, tuple(map(like, arguments)))  # without the operands' memory
             ring.holders.add(self)
+
+    def with_numbers(self, *numbers: Any, grid: Any = None) -> Prepared:
+        """Return the same kernel with other numbers, ints and tuples of them, in place of the last of ``fixed``.
+
+        grid: another one, as a tuple; None means the same. Triton compiles it anew if it must for these numbers.
+        """
+        kernel, own, fixed, sample, constants, early, options = self._parts
+        fixed = (*fixed[: len(fixed) - len(numbers)], *numbers)
+        bound = self.bound and self.bound.renumbered(numbers, grid)
+        if not bound:
+            return Prepared(kernel, grid or own, fixed, sample, constants, early, **options)
+        made: Prepared = object.__new__(Prepared)
+        made._parts, made._forms = (kernel, grid or own, fixed, sample, constants, early, options), {}
+        made._use(_Form(self.plainly, bound, self.kinds, self.compiled))
+        made._record(fixed)
+        return made
 
     def _use(self, form: _Form) -> None:
         self._forms[ring.address] = form
@@ -142,61 +152,56 @@ class Prepared:
         """
         found = self._forms.get(ring.address)
         if found or ring.is_open:
-            self._use(found or self._form())
+            self._use(found or _form(*self._parts))
         else:
             self.bound, self.plainly = None, self._rebound
 
-    def _rebound(self, stream: int | None, grid: tuple[int, ...] | None, *given: Any) -> None:
-        self._use(self._form())
-        if stream is not None:
-            enqueue("ops", [self], stream, *given)
+    def _rebound(self, stream: int | None, *given: Any) -> None:
+        self._use(_form(*self._parts))
+        if stream is None:
+            self(*given)
         else:
-            words = words_of(_bundled(self._bundle, given), self.kinds) if self.bound else ()
-            self.at(words, given, grid)
+            enqueue("ops", [self], stream, *given)
 
-    def __call__(self, *given: Any, grid: tuple[int, ...] | None = None) -> None:
-        """Enqueue the kernel with these tensors and ints on torch's current stream.
+    def __call__(self, *arrays: torch.Tensor) -> None:
+        """Enqueue the kernel with these arrays on torch's current stream. Errors: LaunchError."""
+        self.at([each.data_ptr() for each in arrays], arrays)
 
-        grid: another one, of three numbers, for a kernel that takes no scratch memory of Triton's for each program.
-        Errors: LaunchError.
-        """
-        self.at([each if type(each) is int else each.data_ptr() for each in given], given, grid)
-
-    def at(self, words: Sequence[int], given: tuple[Any, ...], grid: tuple[int, ...] | None = None) -> None:
-        """Do what a call does. words: the addresses of the tensors, and the words of the numbers."""
+    def at(self, addresses: Sequence[int], arrays: tuple[torch.Tensor, ...]) -> None:
+        """Do what a call does. addresses: those of the arrays."""
         bound = self.bound
         if bound is None:
-            self.plainly(None, grid, *given)
+            self.plainly(None, *arrays)
             return
-        prepared = bound.prepared if grid is None else on_grid(bound.prepared, grid)
-        code = launch_prepared(prepared, heaps["cuda"].near.use_stream(), *words, *bound.last)
+        code = launch_prepared(bound.prepared, heaps["cuda"].near.use_stream(), *addresses, *bound.last)
         if code:
             require_launched("ops", code)
 
-    def words_of(self, *numbers: Any) -> list[int]:
-        """Return the words of the first operands, which are numbers or tuples of them; none if there is no driver."""
-        words: list[int] = []
-        for number, kind in zip(numbers, self.kinds, strict=False):
-            if kind == INTEGER:
-                words.append(number)
-            elif type(kind) is tuple and kind.count(INTEGER) == len(kind):  # the kernel takes each of its fields
-                words += number
-            else:
-                words += words_of((number,), (kind,))
-        return words
 
+def _form(
+    kernel: Any, grid: Any, fixed: tuple[Any, ...], operands: Any, constants: Mapping[str, Any], early: bool,
+    options: Mapping[str, Any],
+) -> _Form:  # fmt: skip
+    """Compile a kernel for device contexts as they are now, and bind it. Arguments as for Prepared."""
+    own, arguments = tuple([_of_now(each) for each in fixed]), _arguments(operands)
+    bundle = None if arguments is operands else type(operands)
+    last = tuple(constants.values())
+    if interpreter.active():
+        counts = _counts(grid, None)
+        return _Form(lambda stream, *given: kernel[counts](*own, *_bundled(bundle, given), *last))
+    loaded = _kept(kernel).find(*own, *arguments, *last, **options)
+    counts = _counts(grid, loaded.compiled)
 
-class Numbered:
-    """A Prepared with the first of its operands, which are numbers or tuples of them."""
+    def plainly(stream: int | None, *given: Any) -> None:
+        stream = heaps["cuda"].near.use_stream() if stream is None else stream
+        loaded(counts, stream, (*own, *_bundled(bundle, given), *last))
 
-    __slots__ = ("_kernel", "_numbers", "_words")
-
-    def __init__(self, kernel: Prepared, *numbers: Any) -> None:
-        self._kernel, self._numbers, self._words = kernel, numbers, kernel.words_of(*numbers)
-
-    def __call__(self, *arrays: torch.Tensor) -> None:
-        """Enqueue the kernel with these tensors behind the numbers. Errors: LaunchError."""
-        self._kernel.at([*self._words, *[each.data_ptr() for each in arrays]], (*self._numbers, *arrays))
+    if loaded.plan is None:
+        return _Form(plainly, compiled=loaded.compiled)
+    behind = slice(len(own), len(own) + len(arguments))
+    if bundle or not any(isinstance(each, tuple) for each in arguments):
+        require_addresses(loaded.compiled.name, loaded.parameters[behind])
+    return _Form(plainly, bind(loaded, counts, own, early=early), loaded.plan[behind], loaded.compiled)
 
 
 def _counts(grid: Any, compiled: Any) -> tuple[int, ...]:
@@ -209,6 +214,11 @@ def _of_now(argument: Any) -> Any:
     return argument.recording(ring.address, ring.room) if hasattr(argument, "recording") else argument
 
 
+def _arguments(operands: Any) -> tuple[Any, ...]:
+    """Return the arguments that these operands are: one, if they are a NamedTuple."""
+    return (operands,) if hasattr(operands, "_fields") else operands
+
+
 def _bundled(bundle: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
     """Return the arguments for these operands: one, if they are the fields of a NamedTuple."""
     return (bundle(*given),) if bundle else given
@@ -217,12 +227,15 @@ def _bundled(bundle: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
 def enqueue(routine: str, kernels: Sequence[Prepared], stream: int, operands: tuple[Any, ...]) -> None:
     """Enqueue kernels one after the other, whose only operand is this NamedTuple. Errors: LaunchError."""
     words: list[int] = []
+    kinds: Any = None
     for each in kernels:
         bound = each.bound
         if bound is None:
-            each.plainly(stream, None, operands)
+            each.plainly(stream, operands)
             continue
-        words = words or words_of(operands, each.kinds[0])
+        if kinds != each.kinds:  # these kernels have the same numbers in their code, mostly
+            kinds = each.kinds
+            words = words_of(operands, kinds[0])
         code = launch_prepared(bound.prepared, stream, *words, *bound.last)
         if code:
             require_launched(routine, code)

@@ -17,6 +17,7 @@ import triton.language as tl
 from pyshmem.device.arch.gpu import atomics
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
+from pyshmem.kernels.bound_kernels import bind
 from pyshmem.runtime import far
 from pyshmem.runtime._native import launch_prepared
 from pyshmem.runtime.gpu.heap import gpu
@@ -132,13 +133,13 @@ _reader_words = {4: tl.int32, 8: tl.int64}
 @cache
 def _reader(itemsize: int, device: int) -> tuple[Loaded, bytes]:
     loaded = _cached(read_words).find(0, 0, 0, _reader_words[itemsize], num_warps=1)
-    return loaded, loaded.prepared(1)
+    return loaded, bind(loaded, (1,), (), 3).prepared
 
 
 def _compile(op: str, dtype: torch.dtype, device: int, ordered: bool) -> tuple[Loaded, bytes]:
-    order = ORDERS[ordered]
-    loaded = _cached(operate).find(target_of(gpu.arch), 0, 0, 0, 0, op, TYPES[dtype][1], order, num_warps=1)
-    found = _atomics[op, dtype, device, ordered] = loaded, loaded.prepared(1)
+    order, target = ORDERS[ordered], target_of(gpu.arch)
+    loaded = _cached(operate).find(target, 0, 0, 0, 0, op, TYPES[dtype][1], order, num_warps=1)
+    found = _atomics[op, dtype, device, ordered] = loaded, bind(loaded, (1,), (target,), 4).prepared
     return found
 
 

@@ -334,8 +334,7 @@ def _bound(
     early: bool = False,
 ) -> Bound:  # fmt: skip
     """Plan a kernel of these constants on so many programs. counts: its last arguments."""
-    found = _uncounted(kernel, context, kind, warps, programs, len(counts), early)
-    return found._replace(last=(*counts, *found.last))
+    return _uncounted(kernel, context, kind, warps, programs, len(counts), early).ending(2, *counts)
 
 
 @lru_cache(maxsize=1024)
@@ -344,7 +343,7 @@ def _uncounted(
 ) -> Bound:  # fmt: skip
     """Plan a kernel for any counts: only they differ between most lengths."""
     loaded = _cached(kernel).find(context, 0, 0, *[0] * counts, *kind, num_warps=warps)
-    return bind(loaded, (programs,), (context,), early=early)
+    return bind(loaded, (programs,), (context,), 2, early)
 
 
 def at_most(programs: int, context: DeviceContext) -> int:

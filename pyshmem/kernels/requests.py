@@ -11,6 +11,7 @@ import triton.language as tl
 
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
+from pyshmem.kernels.bound_kernels import bind
 from pyshmem.kernels.host_atomics import on_bits
 from pyshmem.runtime.far import CHUNK, OPERATORS, TYPES
 from pyshmem.runtime.gpu.heap import gpu
@@ -92,9 +93,10 @@ def move(
 
 def plans() -> bytes:
     """Compile the kernels, and return their plans for _native.far_open_gpu, which launches each for every operation."""
-    found = CachedKernel(perform).find(target_of(gpu.arch), 0, 0, 0, 0, 0, num_warps=1)
-    every = [found.prepared(1)]
+    target = target_of(gpu.arch)
+    every = [bind(CachedKernel(perform).find(target, 0, 0, 0, 0, 0, num_warps=1), (1,), (target,), 5).prepared]
     for word in _WORDS:
         found = CachedKernel(move).find(0, 0, 0, 0, 0, 0, word, num_warps=4)
-        every.append(found.prepared(CHUNK // (word.primitive_bitwidth // 8) // _BLOCK.value))
+        programs = CHUNK // (word.primitive_bitwidth // 8) // _BLOCK.value
+        every.append(bind(found, (programs,), (), 6).prepared)
     return b"".join(every)

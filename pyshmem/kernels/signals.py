@@ -58,8 +58,8 @@ _cached = cache(CachedKernel)
 
 def update(adds: bool) -> Bound:
     target = target_of(gpu.arch)
-    return bind(_cached(update_signal).find(target, 0, 0, 0, adds, num_warps=1), (1,), (target,))
+    return bind(_cached(update_signal).find(target, 0, 0, 0, adds, num_warps=1), (1,), (target,), 3)
 
 
 def wait(context: DeviceContext, cmp: int) -> Bound:
-    return bind(_cached(await_signal).find(context, 0, 0, 0, cmp, num_warps=1), (1,), (context,))
+    return bind(_cached(await_signal).find(context, 0, 0, 0, cmp, num_warps=1), (1,), (context,), 3)

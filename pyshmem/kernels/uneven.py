@@ -98,4 +98,4 @@ def plan(context: DeviceContext, itemsize: int, nbytes: int) -> Bound:
     """Plan a call. itemsize: the bytes of an element.  nbytes: the target's, for each member, equal on all PEs."""
     row = first(tables().copies, nbytes)
     loaded = _cached(swap_rows).find(context, *(0 for _ in NUMBERS), BITS[itemsize], num_warps=row.warps)
-    return bind(loaded, (at_most(row.size, context),), (context,))
+    return bind(loaded, (at_most(row.size, context),), (context,), len(NUMBERS))

@@ -21,7 +21,7 @@ class Aligned:
     Arrays keep their types from call to call.
     """
 
-    __slots__ = ("_forms", "_given", "_grid", "_made", "_usual", "_words", "numbers")
+    __slots__ = ("_forms", "_made", "_root", "_usual", "numbers")
 
     def __init__(
         self, routine: str, kernel: Any, grid: int, fixed: tuple[Any, ...], constants: Mapping[str, Any],
@@ -29,27 +29,23 @@ class Aligned:
     ) -> None:  # fmt: skip
         """fixed, constants, early, options: as in Prepared.  bundle: the NamedTuple of the arrays, if they are one.
 
-        numbers: parameters between fixed and the arrays, ints or tuples of them, for which no kernel of its own is compiled.
+        numbers: parameters between fixed and the arrays, ints or tuples of them, which with_numbers replaces.
         """
 
-        def given(numbers: tuple[Any, ...], arrays: tuple[torch.Tensor, ...]) -> tuple[Any, ...]:
-            return (*numbers, bundle(*arrays)) if bundle else (*numbers, *arrays)
-
-        def made(numbers: tuple[Any, ...], arrays: tuple[torch.Tensor, ...]) -> Prepared:
+        def made(arrays: tuple[torch.Tensor, ...]) -> Prepared:
             require_no_capture(routine)
-            return Prepared(kernel, grid, fixed, given(numbers, arrays), constants, early, **options)
+            operands = bundle(*arrays) if bundle else arrays
+            return Prepared(kernel, grid, (*fixed, *numbers), operands, constants, early, **options)
 
-        self._given, self._made, self.numbers = given, made, numbers
+        self._made, self._root, self.numbers = made, self, numbers
         self._forms: dict[tuple[bool, ...], Prepared] = {}  # by whether each array is at a multiple of 16, and small
         self._usual: Prepared | None = None  # where addresses alone decide, for arrays that are all at such places
-        self._words: list[int] = []  # of the numbers, once there is a form
-        self._grid: tuple[int, ...] | None = None
 
     def with_numbers(self, *numbers: Any, grid: tuple[int, ...] | None = None) -> Aligned:
         """Return the same kernels with other numbers. grid: another one, as in Prepared; None: the same."""
-        made = object.__new__(Aligned)
-        made._given, made._made, made._forms, made.numbers = self._given, self._made, self._forms, numbers
-        made._usual, made._words, made._grid = None, [], grid
+        made, root = object.__new__(Aligned), self._root
+        made._made = lambda arrays: root._form_of(arrays).with_numbers(*numbers, grid=grid)
+        made._forms, made._usual, made._root, made.numbers = {}, None, root, numbers
         return made
 
     def __call__(self, *arrays: torch.Tensor) -> None:
@@ -60,18 +56,18 @@ class Aligned:
         """Do what a call does. addresses: those of the arrays."""
         form = self._usual
         if form is None or not are_aligned(addresses):
-            places = *[address & 15 == 0 for address in addresses], *small_ones(arrays)
-            form = self._forms.get(places)
-            if form is None:
-                form = self._forms[places] = self._made(self.numbers, arrays)
-            if self.numbers and not self._words:
-                self._words = form.words_of(*self.numbers)
-            if len(places) == len(addresses) and all(places):
+            form = self._form_of(arrays)
+            if are_aligned(addresses) and not small_ones(arrays):
                 self._usual = form
-        if form.bound is None:
-            form.plainly(None, self._grid, *self._given(self.numbers, arrays))
-        else:
-            form.at([*self._words, *addresses], arrays, self._grid)
+        form.at(addresses, arrays)
+
+    def _form_of(self, arrays: tuple[torch.Tensor, ...]) -> Prepared:
+        """Return the kernel for arrays like these."""
+        places = *[is_aligned(each) for each in arrays], *small_ones(arrays)
+        form = self._forms.get(places)
+        if form is None:
+            form = self._forms[places] = self._made(arrays)
+        return form
 
 
 class ByPlaces:

@@ -7,7 +7,7 @@ import test_flash_decode
 import test_norms
 import test_ops_scaled
 import torch
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels import bound_kernels
 from pyshmem.ops.attention import decode_schedules, prefill_schedules
 from pyshmem.ops.gemm import problem, product
 from pyshmem.runtime import interpreter
@@ -21,20 +21,19 @@ EIGHT = {"gfx942": torch.float8_e4m3fnuz, "gfx950": torch.float8_e4m3fn}
 @pytest.fixture(autouse=True)
 def plans(amd, monkeypatch):
     """Plans are those of the interpreter, for its small tiles, but that kernels are compiled and multiply what they are given."""
-    made = Prepared.__init__
+    made = bound_kernels._form
 
-    def prepare(self, kernel, grid, fixed, operands, constants, early=False, **options):
-        made(self, kernel, grid, fixed, operands, constants, early)
-        given = self.plainly
-        options.pop("maxnreg", None)  # NVIDIA's
-        self.plainly = lambda *arguments: amd.with_options(options, given, *arguments)
+    def form(kernel, grid, fixed, operands, constants, early, options):
+        found = made(kernel, grid, fixed, operands, constants, early, {})
+        own = {name: value for name, value in options.items() if name != "maxnreg"}  # NVIDIA's
+        return found._replace(plainly=lambda *arguments: amd.with_options(own, found.plainly, *arguments))
 
     def precise(form):
         return lambda *fields: form(*("ieee" if each == "widened" else each for each in fields))
 
     amd.gpu.multiplied.clear()
     monkeypatch.setattr(interpreter, "active", lambda: True)
-    monkeypatch.setattr(Prepared, "__init__", prepare)
+    monkeypatch.setattr(bound_kernels, "_form", form)
     for module in (decode_schedules, prefill_schedules):
         monkeypatch.setattr(module, "Form", precise(module.Form))
     monkeypatch.setattr(product, "precision", lambda problem, here: "ieee")

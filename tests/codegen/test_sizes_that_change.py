@@ -6,7 +6,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from compiling import cache_key, context
-from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels import bound_kernels
 from pyshmem.ops.gemm import all_gather_gemm_kernel, bulk_synchronous, copy_engine, exchanges, few_rows, fused
 from pyshmem.ops.gemm import problem as problems
 from pyshmem.ops.gemm import producer_consumer, product, workgroup_specialized
@@ -59,11 +59,11 @@ def variants(monkeypatch):
     """The kernels that plans ask for on a GPU with 132 multiprocessors, as Triton tells them apart."""
     found = set()
 
-    def prepare(self, kernel, grid, fixed, operands, constants, early=False, **options):
+    def compiled(kernel, grid, fixed, operands, constants, early, options):
         found.add((kernel.__name__, cache_key(kernel, "nvidia", [*fixed, *operands, *constants.values()], **options)))
+        return bound_kernels._Form(None)
 
-    monkeypatch.setattr(Prepared, "__init__", prepare)
-    monkeypatch.setattr(Prepared, "words_of", lambda self, *numbers: [])
+    monkeypatch.setattr(bound_kernels, "_form", compiled)
     monkeypatch.setattr(shmem, "device_context", lambda team: context("nvidia", 0, N_PES))
     for module in TABLES:
         monkeypatch.setattr(module, "workspace_of", Space)

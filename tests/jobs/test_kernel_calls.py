@@ -13,12 +13,14 @@ from pyshmem.runtime.errors import ArgumentError, LaunchError
 from pyshmem.runtime.event_ring import EventRing
 from pyshmem.runtime.gpu import launch
 from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
+from pyshmem.runtime.gpu.signature import parameters_of, plan_of
 from standin_driver import Driver
 from triton import knobs
 from triton import language as tl
 from triton.runtime.jit import JITFunction
 
 CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE = range(5)
+TYPES = {CONSTANT: "constexpr", POINTER: "*fp32", INTEGER: "i64", None: "a descriptor"}  # of Triton
 CONTEXT = (1 << 40, -5, (9, 3))  # what a device context is: a tuple of tuples, of ints
 
 
@@ -83,10 +85,10 @@ def test_kernels_of_more_parameters_than_a_launch_from_c_takes_are_launched_by_t
     call((1,), tuple(range(120)), *range(8))
     assert driver.calls[-1][-1] == [*range(8)]
     signature = {f"argument{number}": "i32" for number in range(129)}
-    compiled = SimpleNamespace(metadata=SimpleNamespace(), src=SimpleNamespace(signature=signature))
-    assert launch._plan(compiled, (1,) * 129) is None
+    source = SimpleNamespace(signature=signature)
+    assert plan_of(source, (1,) * 129) is None
     del signature["argument0"]
-    assert launch._plan(compiled, (1,) * 128) == (INTEGER,) * 128
+    assert plan_of(source, (1,) * 128) == (INTEGER,) * 128
 
 
 @pytest.mark.parametrize("pair", [*ALIKE, *APART], ids=repr)
@@ -137,11 +139,11 @@ def test_plans_have_a_kernel_of_their_own_for_arrays_of_more_than_2_gib_on_amd_g
     made = []
 
     class Form(SimpleNamespace):
-        def plainly(self, stream, grid, *given):
-            self.calls.append(given)
+        def at(self, addresses, arrays):
+            self.calls.append(arrays)
 
-    def prepare(kernel, grid, fixed, given, *more):
-        made.append(Form(bound=None, calls=[]))
+    def prepare(kernel, grid, fixed, operands, *more):
+        made.append(Form(calls=[]))
         return made[-1]
 
     monkeypatch.setattr(aligned, "Prepared", prepare)
@@ -234,6 +236,19 @@ class Pair(NamedTuple):
     number: int
 
 
+def loaded_of(function, kinds, constants, scratch=0):
+    """What Triton would have compiled for parameters of these kinds, by their names; constants: what the code has in it."""
+
+    def type_of(kind):
+        return tuple(map(type_of, kind)) if isinstance(kind, tuple) else TYPES[kind]
+
+    signature = {name: type_of(kind) for name, kind in kinds.items()}
+    places = {(list(kinds).index(name),): value for name, value in constants.items()}
+    source = SimpleNamespace(signature=signature, constants=places, attrs={})
+    compiled = SimpleNamespace(name="stand_in", packed_metadata=())
+    return Loaded(compiled, function, 128, 512, plan_of(source, kinds), scratch, parameters_of(source))
+
+
 @pytest.fixture
 def prepared(driver, monkeypatch):
     """A Prepared of (pair, number, array, operand, CONSTANT), compiled for operands of this kind. scratch: of a program."""
@@ -242,14 +257,14 @@ def prepared(driver, monkeypatch):
         def stand_in(pair, number, array, operand, CONSTANT: tl.constexpr):
             """Never runs."""
 
-        plan = kind and ((POINTER, INTEGER), INTEGER, POINTER, kind, CONSTANT)
-        compiled = SimpleNamespace(name="stand_in", packed_metadata=(), run=lambda *args: driver.calls.append(args))
-        loaded = Loaded(compiled, 77, 128, 512, plan, scratch)
+        names = ["pair", "number", "array", "operand", "CONSTANT"]
+        kinds = (POINTER, INTEGER), INTEGER, POINTER, kind, CONSTANT
+        loaded = loaded_of(77, dict(zip(names, kinds, strict=True)), {"CONSTANT": 4}, scratch)
+        loaded.compiled.run = lambda *args: driver.calls.append(args)
         monkeypatch.setattr(CachedKernel, "_compile", lambda self, args, options: loaded)
         monkeypatch.setattr(bound_kernels.interpreter, "active", lambda: False)
         monkeypatch.setattr(bound_kernels, "heaps", {"cuda": SimpleNamespace(near=driver)})
         driver.use_stream = lambda: 55
-        names = ["pair", "number", "array", "operand", "CONSTANT"]
         params = [SimpleNamespace(is_constexpr=name == "CONSTANT") for name in names]
         kernel = type("Kernel", (), {"fn": stand_in, "__name__": "stand_in", "arg_names": names, "params": params})
         array = torch.zeros(16)
@@ -275,17 +290,15 @@ def test_a_prepared_kernel_has_the_words_of_its_fixed_arguments_of_the_call_and_
         kernel(array)
 
 
-def test_numbers_and_the_grid_of_a_call_take_the_places_of_those_that_a_kernel_was_made_with(driver, prepared):
-    """Numbers are operands, alone or in tuples, in front of the arrays."""
+def test_other_numbers_and_another_grid_take_the_places_of_those_that_a_kernel_was_made_with(driver, prepared):
+    """Numbers are the last of the fixed arguments, alone or in tuples."""
     kernel, fixed = prepared(torch.zeros(16), POINTER)
-    kernel.kinds = ((INTEGER, INTEGER), INTEGER, POINTER)
-    array, head = torch.zeros(16), [fixed, 5, 7, fixed]
-    bound_kernels.Numbered(kernel, (8, -1), 9)(array)
-    assert driver.calls.pop() == (77, (2, 3, 1), 128, 512, 55, [*head, 8, 2**64 - 1, 9, array.data_ptr()])
-    kernel(11, array, grid=(4, 5, 6))
-    assert driver.calls.pop() == (77, (4, 5, 6), 128, 512, 55, [*head, 11, array.data_ptr(), 0, 0])
-    kernel(11, array)
-    assert driver.calls.pop()[1] == (2, 3, 1)
+    array, other = torch.zeros(16), torch.zeros(16)
+    kernel.with_numbers(Pair(other, -1), 9, other, grid=(4, 5, 6))(array)
+    words = [other.data_ptr(), 2**64 - 1, 9, other.data_ptr(), array.data_ptr(), 0, 0, 0]
+    assert driver.calls.pop() == (77, (4, 5, 6), 128, 512, 55, words)
+    kernel(array)
+    assert driver.calls.pop() == (77, (2, 3, 1), 128, 512, 55, [fixed, 5, 7, fixed, array.data_ptr(), 0, 0, 0])
 
 
 def test_kernels_are_enqueued_with_one_tuple_of_operands_each(driver, prepared):
@@ -325,8 +338,8 @@ def traced(prepared, monkeypatch):
     def compile(self, args, options):
         compiled.append(args)
         kind = (POINTER, INTEGER) if isinstance(args[2], tuple) else POINTER
-        plan = (INTEGER, INTEGER), INTEGER, kind, CONSTANT
-        return Loaded(SimpleNamespace(name="stand_in"), 70 + len(compiled), 128, 512, plan)
+        kinds = {"context": (INTEGER, INTEGER), "number": INTEGER, "operand": kind, "CONSTANT": CONSTANT}
+        return loaded_of(70 + len(compiled), kinds, {"CONSTANT": 4})
 
     def make(operand):
         def stand_in(context, number, operand, CONSTANT: tl.constexpr):

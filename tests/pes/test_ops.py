@@ -190,6 +190,18 @@ def test_sizes_may_be_smaller_than_the_number_of_pes(operator):
 
 
 @pytest.mark.parametrize("operator, split, schedule", CASES)
+@pytest.mark.parametrize("side", range(3), ids="MNK")
+def test_products_have_sides_of_1_and_of_16(operator, split, schedule, side, few_pes):
+    """Triton puts a number that is 1 into the code of a kernel, and compiles another one for multiples of 16."""
+    for length in (1, 16, 1):
+        sizes = [5, 7, 6]
+        sizes[side] = length
+        case = Case(operator, split, sizes=tuple(sizes))
+        for _ in range(3):
+            case.check(case.call(schedule=schedule), (sizes, length))
+
+
+@pytest.mark.parametrize("operator, split, schedule", CASES)
 def test_operands_may_be_transposed(operator, split, schedule, few_pes):
     case = Case(operator, split)
     case.a, case.b = case.a.T.contiguous().T, case.b.T.contiguous().T

@@ -10,7 +10,7 @@ import triton
 
 import pyshmem as shmem
 from pyshmem.device.arch.fields import encoded_each
-from pyshmem.kernels.bound_kernels import Numbered, Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.aligned import ByPlaces
 from pyshmem.ops.attention import decode_kernels as kernels
@@ -83,7 +83,7 @@ class Local:
             return 1 if interpreter.active() else max(min(self.most, slots(fitting(compiled))), 1)
 
         kernel = Prepared(
-            kernels.attend, programs, fixed, (LIKE, *arrays), {"FORM": form}, num_warps=WARPS, num_stages=stages
+            kernels.attend, programs, (*fixed, LIKE), arrays, {"FORM": form}, num_warps=WARPS, num_stages=stages
         )
         least = form.BT if interpreter.active() else LEAST_BLOCKS * form.BT
         return Attend(kernel, least, slots(fitting(kernel.compiled)))
@@ -112,7 +112,7 @@ class Fused(Local):
         }  # fmt: skip
 
     def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Launches:
-        return Launches(Numbered(kernel, shape), 0)
+        return Launches(kernel.with_numbers(shape), 0)
 
 
 class BulkSynchronous(Local):
@@ -123,11 +123,16 @@ class BulkSynchronous(Local):
         constants, programs = {"FORM": self.form(None)}, max(self.groups, 1)
         mine, every = self.space["mine"], self.space["all"]
         self._merge_splits = Prepared(
-            kernels.merge_splits, programs, (self.parts, mine), (LIKE,), constants, num_warps=MERGING_WARPS
+            kernels.merge_splits, programs, (self.parts, mine, LIKE), (), constants, num_warps=MERGING_WARPS
         )
         self._merge_pes = ByPlaces(
             lambda out: Prepared(
-                kernels.merge_pes, programs, (every, problem.team.size), (LIKE, out), constants, num_warps=MERGING_WARPS
+                kernels.merge_pes,
+                programs,
+                (every, problem.team.size, LIKE),
+                (out,),
+                constants,
+                num_warps=MERGING_WARPS,
             )
         )
 
@@ -138,8 +143,8 @@ class BulkSynchronous(Local):
     def launches(self, kernel: Prepared, shape: Shape, groups: int, splits: int, out: torch.Tensor) -> Launches:
         team, each = self.problem.team, self.queries * (self.problem.width + 1)
         mine, every = self.space["mine"][: groups * each], self.space["all"][: team.size * groups * each]
-        attend, merge_splits = Numbered(kernel, shape), Numbered(self._merge_splits, shape)
-        merge_pes = Numbered(self._merge_pes.of(out), shape)
+        attend, merge_splits = kernel.with_numbers(shape), self._merge_splits.with_numbers(shape)
+        merge_pes = self._merge_pes.of(out).with_numbers(shape)
 
         def perform(*arrays: torch.Tensor) -> None:
             attend(*arrays)

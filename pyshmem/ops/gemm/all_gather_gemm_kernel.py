@@ -16,7 +16,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.bound_kernels import Numbered, Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.memory import workspace_of
@@ -304,7 +304,7 @@ class Gathering(Steps):
         form = product.form(n - 1 if self.sends else 0, rows=problem.m)
         cut = self.sends and (form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0)
         numbers = self._shape(problem), product.schedule(0, problem.corner[1])
-        self.kernel = Numbered(self.kernels(form, cut), *numbers)
+        self.kernel = self.kernels(form, cut).with_numbers(*numbers)
 
     def _shape(self, problem: Problem) -> Any:
         return shape_of(problem.M, problem.n, problem.K, self.layout.pitch, problem.b.pitch, max(problem.n, 1))
@@ -323,7 +323,7 @@ class Gathering(Steps):
             chosen = {"FORM": form._replace(CUT=cut), "EPILOGUE": problem.options.epilogue}
             constants = parameters(problem.scaling) | chosen
             return Prepared(
-                gather_and_multiply, product.programs, fixed, (*numbers, *arrays), constants, **product.row.compiled
+                gather_and_multiply, product.programs, (*fixed, *numbers), arrays, constants, **product.row.compiled
             )
 
         return prepared

@@ -34,7 +34,7 @@ class GatherRows(Steps):
     def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
         self.first, self.last = rows_of(problem, problem.me)
         own = self.space["result 0"][self.first : self.last]
-        self.send = partial(self.sender.of(own, own), own.numel())
+        self.send = self.sender.of(own, own).with_numbers(own.numel())
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         own = out[self.first : self.last]
@@ -96,12 +96,12 @@ class MultiplyGathered(Steps):
         self.gathered = self.space["gathered"][: problem.M]
         first, last = rows_of(problem, problem.me)
         self.own = self.gathered[first:last]
-        self.send = partial(self.sender.of(a.contiguous(), self.own), self.own.numel())
+        self.send = self.sender.of(a.contiguous(), self.own).with_numbers(self.own.numel())
         self.blocks = [(0, problem.M)]
         if self.scale_sender:
             self.scales = scales_of_pes(problem, self.space["scales"])
             self.place = self.scales[problem.me]
-            self.send_scales = partial(self.scale_sender.of(self.place, self.place), self.place.numel())
+            self.send_scales = self.scale_sender.of(self.place, self.place).with_numbers(self.place.numel())
             self.blocks = [rows_of(problem, pe) for pe in range(problem.n_pes)]
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
@@ -132,7 +132,7 @@ class ReduceScatter(Steps):
         slots, own = self.space["slots"], -(-problem.M // problem.n_pes)
         self.parts = self.most[: problem.M]
         self.first, self.last = rows_of(problem, problem.me)
-        self.scatter = partial(self.scatterer, problem.M, problem.N, slots)
+        self.scatter = partial(self.scatterer.with_numbers(problem.M, problem.N), slots)
         summed = self.parts[self.first : self.last]
         self.sum: Any = self.adder.of(slots, own, summed, self.first) if self.adder else partial(_sum, slots, own)
 

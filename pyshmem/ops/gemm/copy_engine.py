@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
@@ -95,7 +94,7 @@ class GatherRows(Steps):
         self.chunks = gathered_chunks(self.first, last, problem.N, problem.n_pes)
         i, j = self.chunks[-1]
         last_chunk = self.space["result 0"][i:j]
-        self.send = partial(self.sender.of(last_chunk, last_chunk), last_chunk.numel())
+        self.send = self.sender.of(last_chunk, last_chunk).with_numbers(last_chunk.numel())
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         with self.gate.after():

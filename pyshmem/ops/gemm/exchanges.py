@@ -36,7 +36,7 @@ def scales_of_pes(problem: Problem, scales: torch.Tensor) -> list[torch.Tensor]:
 
 @triton.jit(do_not_specialize=["rows", "tall", "count", "first"])
 def add_parts(
-    slots, rows, columns, tall, count, first, parts, out, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
+    rows, columns, tall, count, first, slots, parts, out, BLOCK: tl.constexpr, WIDTH: tl.constexpr,
     EPILOGUE: tl.constexpr,
 ):  # fmt: skip
     """Add ``count`` slots of ``tall`` rows to ``parts``, in float32, and store the sums to ``out``."""
@@ -61,7 +61,7 @@ class Sum:
         constants = {"BLOCK": self._block, "WIDTH": self._width, "EPILOGUE": problem.options.epilogue}
         self._kernels = ByPlaces(
             lambda slots, part: Prepared(
-                add_parts, 1, (), (slots, 1, problem.N, 1, 1, 0, part, part), constants, num_warps=4
+                add_parts, 1, (1, problem.N, 1, 1, 0), (slots, part, part), constants, num_warps=4
             )
         )
 
@@ -71,9 +71,8 @@ class Sum:
         """Return the sum of arrays like ``part``. slots: of ``tall`` rows each.  first: the row of the result's first."""
         rows, width = part.shape[0], self._width
         grid = (max(-(-rows // self._block), 1), max(-(-self._columns // width), 1), 1)
-        return partial(
-            self._kernels.of(slots, part), slots, rows, self._columns, tall, slots.shape[0], first, grid=grid
-        )
+        kernel = self._kernels.of(slots, part)
+        return partial(kernel.with_numbers(rows, self._columns, tall, slots.shape[0], first, grid=grid), slots)
 
 
 @triton.jit(do_not_specialize=["count"])
@@ -125,7 +124,7 @@ def meet(ctx, words, number):
 
 
 def sender(problem: Problem, words: torch.Tensor, columns: int, first: bool = False, own: bool = False) -> ByPlaces:
-    """Return send_and_meet, by ``of(source, target)``, to be called with the number of elements and with arrays like these.
+    """Return send_and_meet, by ``of(source, target)``, to be called with arrays like these, as many elements as of target.
 
     columns: of the arrays.  first, own: FIRST and OWN. On return of the kernel, all PEs have what all have sent before.
     """
@@ -134,19 +133,19 @@ def sender(problem: Problem, words: torch.Tensor, columns: int, first: bool = Fa
         programs, block = _grid(target.numel(), target.itemsize)
         vector = math.gcd(columns, 16 // target.itemsize)
         constants = {"BLOCK": block, "VECTOR": vector, "FAN": problem.n_pes - 1, "FIRST": first, "OWN": own}
-        operands = (target.numel(), source, target)
-        return Prepared(send_and_meet, programs, (context, words), operands, constants, num_warps=8)
+        fixed = context, words, target.numel()
+        return Prepared(send_and_meet, programs, fixed, (source, target), constants, num_warps=8)
 
     context = shmem.device_context(problem.team)
     return ByPlaces(prepare)
 
 
 def scatterer(problem: Problem, words: torch.Tensor, slots: torch.Tensor, parts: torch.Tensor) -> Prepared:
-    """Return scatter_and_meet, to be called with M, N, a plan's slots and its parts."""
-    fixed = (shmem.device_context(problem.team), words)
+    """Return scatter_and_meet with the numbers M and N, to be called with a plan's slots and its parts."""
+    fixed = (shmem.device_context(problem.team), words, problem.M, problem.N)
     programs, block = _grid(slots[0].numel() if slots.shape[0] else 0, slots.itemsize)
     constants = {"BLOCK": block, "FAN": problem.n_pes - 1}
-    return Prepared(scatter_and_meet, programs, fixed, (problem.M, problem.N, slots, parts), constants, num_warps=8)
+    return Prepared(scatter_and_meet, programs, fixed, (slots, parts), constants, num_warps=8)
 
 
 def _grid(count: int, itemsize: int) -> tuple[int, int]:

@@ -15,7 +15,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.bound_kernels import Numbered, Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
@@ -149,8 +149,12 @@ class MultiplyAndExchange(Steps):
 
         def prepared(form: Form) -> Prepared:
             return Prepared(
-                multiply_and_exchange, programs, (shmem.device_context(problem.team), memory),
-                (shape_of(problem.M, problem.N, problem.k, *self.pitches), self.tiles, *operands),
+                multiply_and_exchange, programs,
+                (
+                    shmem.device_context(problem.team), memory,
+                    shape_of(problem.M, problem.N, problem.k, *self.pitches), self.tiles,
+                ),
+                operands,
                 parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
                 **row.compiled,
             )  # fmt: skip
@@ -167,7 +171,7 @@ class MultiplyAndExchange(Steps):
             WHOLE=not (cut or by_descriptor), EDGES=True, PRECISION=precision(problem, here), EACH=problem.scaling == LINES,
         )  # fmt: skip
         shape = shape_of(problem.M, problem.N, problem.k, *self.pitches)
-        self.kernel = Numbered(self.kernels(form), shape, self.tiles)
+        self.kernel = self.kernels(form).with_numbers(shape, self.tiles)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)

@@ -12,7 +12,7 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded
-from pyshmem.kernels.bound_kernels import Numbered, Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.orders.by_owner import distance_and_number
@@ -322,7 +322,7 @@ class Multiply:
         def compiled(form: Form, numbers: tuple[Any, ...]) -> Prepared:
             constants = {"KIND": kind, "FORM": form, "EPILOGUE": problem.options.epilogue}
             return Prepared(
-                multiply_and_send, product.programs, fixed, (*numbers, *arrays), parameters(problem.scaling) | constants,
+                multiply_and_send, product.programs, (*fixed, *numbers), arrays, parameters(problem.scaling) | constants,
                 **product.row.compiled,
             )  # fmt: skip
 
@@ -333,7 +333,7 @@ class Multiply:
         """Whether there is memory for the sums of the tiles that a product streams."""
         return product.groups <= self._groups
 
-    def of(self, product: Product, corner: tuple[int, int]) -> Numbered:
+    def of(self, product: Product, corner: tuple[int, int]) -> Prepared:
         """Return the kernel for a product, to be called with a, b, c and the scales.
 
         corner: the rows above and the columns before the product in c.
@@ -347,7 +347,7 @@ class Multiply:
         kernel = self._kernels.get(form)
         if kernel is None:
             kernel = self._kernels[form] = self._compiled(form, numbers)
-        return Numbered(kernel, *numbers)
+        return kernel.with_numbers(*numbers)
 
 
 def _aligned_rows(product: Product) -> bool:
@@ -361,7 +361,7 @@ def _aligned_rows(product: Product) -> bool:
 
 def alone(
     product: Product, a: torch.Tensor, b: torch.Tensor, row: int, column: int, tallies: torch.Tensor | None = None
-) -> Numbered:
+) -> Prepared:
     """Compile the product without communication. row, column: as in library.multiply.
 
     tallies: symmetric words, one for each streamed tile.

@@ -13,7 +13,7 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded, encoded_each
-from pyshmem.kernels.bound_kernels import Numbered, Prepared
+from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
@@ -122,8 +122,11 @@ class Specialized(Steps):
         def prepared(form: Form, base: int, programs: int) -> Prepared:
             return Prepared(
                 multiply_or_send, programs,
-                (shmem.device_context(problem.team), memory, counts._replace(base=encoded(base))),
-                (shape_of(problem.m, problem.n, problem.k, *pitches), Corner(*encoded_each(0, 0)), *operands),
+                (
+                    shmem.device_context(problem.team), memory, counts._replace(base=encoded(base)),
+                    shape_of(problem.m, problem.n, problem.k, *pitches), Corner(*encoded_each(0, 0)),
+                ),
+                operands,
                 parameters(problem.scaling) | {"FORM": form, "EPILOGUE": problem.options.epilogue},
                 **product.row.compiled,
             )  # fmt: skip
@@ -131,13 +134,13 @@ class Specialized(Steps):
         self.prepare = cache(prepared)
         self.cut(problem, a, b)
 
-    def kernels_of(self, problem: Problem, *grids: tuple[int, int]) -> list[Numbered]:
+    def kernels_of(self, problem: Problem, *grids: tuple[int, int]) -> list[Prepared]:
         """Return the kernel on each grid, to be called with a, b, the result and the scales. grids: (base, programs)."""
         above, before = problem.corner
         form = self.product.of(problem, problem.m).form(problem.n_pes - 1, before)
         shape = shape_of(problem.m, problem.n, problem.k, *self.pitches)
         corner = Corner(*encoded_each(above, before // form.VECTOR))
-        return [Numbered(self.prepare(form, *grid), shape, corner) for grid in grids]
+        return [self.prepare(form, *grid).with_numbers(shape, corner) for grid in grids]
 
 
 class MultiplyOrSend(Specialized):

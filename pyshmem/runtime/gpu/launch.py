@@ -17,26 +17,29 @@ import torch
 from pyshmem.runtime._native import call_kernel, kernel_key, launch_prepared
 from pyshmem.runtime.errors import LaunchError, refuse
 from pyshmem.runtime.gpu.driver import cuda_version, launch_function
+from pyshmem.runtime.gpu.signature import WORDS, parameters_of, plan_of, words_of
 from pyshmem.runtime.heap import views
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)
 _BY_SIZE = bool(torch.version.hip)
-_CONSTANT, _POINTER, INTEGER, _FLOAT, _DOUBLE, _WORDS = range(6)
-_MOST_WORDS = 128  # MOST_WORDS of _launch.h
-_GRID = struct.Struct("<3Q")
-_KINDS = {"constexpr": _CONSTANT, "fp32": _FLOAT, "fp64": _DOUBLE}
 
 
 class Loaded(NamedTuple):
-    """A kernel that is loaded on the GPU, and the conversion of its arguments to words. ``compiled`` keeps it loaded."""
+    """A kernel that is loaded on the GPU, and the conversion of its arguments to words. ``compiled`` keeps it loaded.
+
+    plan: a kind of signature.py, or a tuple of kinds, for each argument; None: only Triton can launch it.
+    scratch: the bytes of global memory for each program that the kernel takes as one more argument.
+    parameters: as parameters_of returns.
+    """
 
     compiled: Any
     function: int
     threads: int
     shared: int
-    plan: Any  # a kind from above, or a tuple of kinds, for each argument; None: only Triton can launch it
-    scratch: int = 0  # the bytes of global memory for each program that the kernel takes as one more argument
+    plan: Any
+    scratch: int = 0
+    parameters: tuple[Any, ...] = ()
 
     def __call__(self, grid: tuple[int, ...], stream: int, args: tuple[Any, ...]) -> None:
         if self.plan is None or self.scratch:
@@ -52,13 +55,13 @@ class Loaded(NamedTuple):
         early: the kernel may begin before its predecessor has ended; it waits for it before it accesses memory.
         """
         launcher = early_launcher() if early else _launcher()
-        return _packed((launcher, self.function, x, y, z, self.threads, self.shared, early, *words))
+        return packed((launcher, self.function, x, y, z, self.threads, self.shared, early, *words))
 
     def known(self, args: tuple[Any, ...]) -> tuple[bytes, bytes, tuple[bytes | None, ...]]:
         """Return the entry of _native.call_kernel for arguments of the kind of ``args``."""
-        kinds = bytes(_WORDS if isinstance(kind, tuple) else kind for kind in self.plan)
+        kinds = bytes(WORDS if isinstance(kind, tuple) else kind for kind in self.plan)
         pairs = zip(args, self.plan, strict=True)
-        held = tuple(_packed(words_of(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
+        held = tuple(packed(words_of(each, kind)) if isinstance(kind, tuple) else None for each, kind in pairs)
         return self.prepared(1), kinds, held
 
     def require_launched(self, code: int) -> None:
@@ -117,7 +120,8 @@ class CachedKernel:
         metadata = compiled.metadata
         threads = metadata.num_warps * metadata.target.warp_size
         scratch = getattr(metadata, "global_scratch_size", 0)
-        return Loaded(compiled, compiled.function, threads, metadata.shared, _plan(compiled, args), scratch)
+        plan, parameters = _plan(compiled, args), parameters_of(compiled.src)
+        return Loaded(compiled, compiled.function, threads, metadata.shared, plan, scratch, parameters)
 
 
 def small_ones(args: tuple[Any, ...]) -> tuple[bool, ...]:
@@ -185,51 +189,17 @@ def _plan(compiled: Any, args: tuple[Any, ...]) -> Any:
     unusual = ("launch_cooperative_grid", "launch_pdl", "profile_scratch_size")
     if any(getattr(metadata, name, 0) for name in unusual) or getattr(metadata, "num_ctas", 1) != 1:
         return None
-    plan = tuple(_kind_of(each) for each in compiled.src.signature.values())
-    return None if len(plan) != len(args) or _unknown(plan) or _words(plan) > _MOST_WORDS else plan
+    return plan_of(compiled.src, args)
 
 
-def _kind_of(signature: Any) -> Any:
-    if isinstance(signature, (tuple, list)):
-        return tuple(_kind_of(each) for each in signature)
-    text = str(signature)
-    if text in _KINDS:
-        return _KINDS[text]
-    return _POINTER if text[0] == "*" else INTEGER if text[0] in "iu" and text[1:].isdigit() else None
-
-
-def _unknown(plan: Any) -> bool:
-    return any(_unknown(each) if isinstance(each, tuple) else each is None for each in plan)
-
-
-def _words(plan: Any) -> int:
-    """Return the number of parameters of the kernel."""
-    return sum(_words(each) if isinstance(each, tuple) else each != _CONSTANT for each in plan)
-
-
-def words_of(args: Any, plan: Any) -> list[int]:
-    """Return the arguments as kernel parameters, each in the low bytes of a 64-bit word."""
-    words: list[int] = []
-    for value, kind in zip(args, plan, strict=True):
-        if kind == INTEGER:
-            words.append(value if type(value) is int else int(value))
-        elif isinstance(kind, tuple):
-            words += words_of(value, kind)
-        elif kind == _POINTER:
-            words.append(value if type(value) is int else value.data_ptr())
-        elif kind != _CONSTANT:
-            single = kind == _FLOAT
-            words.append(int.from_bytes(struct.pack("<f" if single else "<d", value), "little"))
-    return words
-
-
-def _packed(words: Sequence[int]) -> bytes:
+def packed(words: Sequence[int]) -> bytes:
+    """Return words as a plan of _native.launch_prepared has them."""
     return struct.pack(f"<{len(words)}Q", *[word & (1 << 64) - 1 for word in words])
 
 
 def on_grid(prepared: bytes, grid: tuple[int, ...]) -> bytes:
-    """Return the plan of Loaded.prepared with another grid, of three numbers."""
-    return prepared[:16] + _GRID.pack(*grid) + prepared[40:]
+    """Return the plan of Loaded.prepared with another grid."""
+    return prepared[:16] + packed((*grid, 1, 1)[:3]) + prepared[40:]
 
 
 @cache
