@@ -81,7 +81,8 @@ def _value(found: Any) -> Any:
 
 
 def _errors() -> dict[str, type[ShmemError]]:
-    return {kind.__name__: kind for kind in (ShmemError, *ShmemError.__subclasses__())}
+    kinds: list[type[ShmemError]] = [ShmemError, *ShmemError.__subclasses__()]
+    return {kind.__name__: kind for kind in kinds}
 
 
 def _error(name: Any, text: Any) -> ShmemError:
