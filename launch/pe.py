@@ -34,6 +34,7 @@ LEAVING = (
     "leaves",
     "ends",
 )  # those in which a program may end with status 0; "": it does not use pyshmem
+EARLY = ", by os._exit or the like, and had not called finalize"
 ROOM = 4096  # bytes
 PR_SET_PDEATHSIG = 1
 
@@ -49,8 +50,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0].startswith("--bind="):
         bind(*arguments.pop(0).removeprefix("--bind=").split(","))
     variable, *program = arguments
-    pe = os.environ[variable]
-    folder = os.environ["PYSHMEM_JOB_DIR"]
+    pe, folder = os.environ[variable], os.environ["PYSHMEM_JOB_DIR"]
     here = os.path.isdir(folder) and os.path.basename(folder).startswith(prefix())  # pyshmemrun is on this node
     launcher = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the child's status would be lost
@@ -74,8 +74,7 @@ def main(arguments: list[str]) -> int:
     code = 128 - status if status < 0 else status or int(early)
     if code and time.monotonic() > excused:
         where = "" if here else f" on {os.uname().nodename}"
-        how = ", by os._exit or the like, and had not called finalize" if early else ""
-        line = f"PE {pe}{where}: {describe(status)}{how}\n"
+        line = f"PE {pe}{where}: {describe(status)}{EARLY * early}\n"
         if here:
             record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
         else:
