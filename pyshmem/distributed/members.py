@@ -40,7 +40,7 @@ class GroupTeam(Team):
         steps = {after - before for before, after in zip(self.pes, self.pes[1:], strict=False)} or {1}
         self._enter(self.pes[0], steps.pop() if len(steps) == 1 else 0, len(self.pes), me, index)
         clear(index)
-        begin(index)
+        begin(index, self.number >> 1 & (1 << 40) - 1)
 
 
 def start(group: Any) -> None:

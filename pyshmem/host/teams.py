@@ -293,7 +293,7 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
         team = Team(f"team of PE {start}" if len(members) == 1 else f"team of PEs {start}, {start + stride}, ...")
         team._enter(start, stride, len(members), members.index(parent.me), index, config)
         clear(index)
-        begin(index)
+        begin(index, pool.stamp)
     pool.take(parent, index, team)
     parent.meeting.share(routine, b".")
     return TEAM_INVALID if team is None else team

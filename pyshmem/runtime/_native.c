@@ -36,6 +36,7 @@ static PyMethodDef *const parts[] = {
     far_methods,      fabric_methods,     service_methods,     fabric_gpu_methods, far_gpu_methods,
     proxy_methods,    launch_methods,     kernel_call_methods, exit_methods,       library_methods,
     streamed_methods, event_methods,      pool_methods,        block_methods,      several_methods,
+    broken_methods,   difference_methods,
 };
 
 static int fill(PyObject *module) {
