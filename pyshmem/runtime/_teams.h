@@ -51,8 +51,9 @@ enum {
  */
 enum { DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN };
 
-/* calls: those that this PE has begun. Alarms: wanted, the refusal in which all members shall meet; broken, the member
- * that has left a call; refusals is the last refusal. All three begin with the stamp of the team, above STAMP_BITS.
+/* calls: those that this PE has begun. Alarms: wanted, the refusal in which all members shall meet that have begun
+ * call wanted_from; broken, the member that has left a call; refusals is the last refusal. They begin with the stamp of
+ * the team, above STAMP_BITS.
  * heard: a call that another node waits in. staged, refused: the last call in which a member has told of private memory,
  * and the last that another one has refused. from: the source of this PE as root, from its area on. history: the
  * broadcasts in which nobody met, see _collectives.h. streamed: the calls on streams, and their history. */
@@ -62,7 +63,7 @@ typedef struct {
     int64_t disturbed;
     uint64_t staged, refused;
     int64_t from;
-    uint64_t streamed, streamed_history, heard;
+    uint64_t streamed, streamed_history, heard, wanted_from;
 } counters_t;
 enum { STAMP_BITS = 16 };
 
@@ -148,7 +149,9 @@ static inline int is_broken(const team_t *t) {
     return __builtin_expect(broken != 0, 0) && broken >> STAMP_BITS == counters(t)->refusals >> STAMP_BITS;
 }
 static inline int is_wanted(const team_t *t) {
-    return __atomic_load_n(&counters(t)->wanted, __ATOMIC_RELAXED) == counters(t)->refusals + 1 && !t->refuses;
+    counters_t *own = counters(t);
+    if (__builtin_expect(__atomic_load_n(&own->wanted, __ATOMIC_ACQUIRE) != own->refusals + 1, 1)) return 0;
+    return t->call >= own->wanted_from && !t->refuses;
 }
 /* Whether the call must not go on: then `left` says why. */
 static inline int is_alarmed(team_t *t) {

@@ -199,7 +199,6 @@ def calls_of(npes):
     }
     return calls | {
         "alltoalls": lambda: shmem.alltoalls(target, source, 2, 1, 2),
-        "large broadcast": lambda: shmem.broadcast(big, ones.repeat(2)[:150_000], 0, 150_000),
         "large min_reduce": lambda: shmem.min_reduce(big, ones),
         "prod_reduce of private arrays": lambda: shmem.prod_reduce(private, given.repeat(100), 8),
         "barrier_all": shmem.barrier_all,

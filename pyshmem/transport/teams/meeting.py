@@ -206,9 +206,9 @@ class Meeting:
 
     def _leave(self, routine: str, error: BaseException) -> NoReturn:
         """An exception ends this PE's call: unless it does so on all, the team makes no more calls. Errors: ``error``."""
-        leave_by(self.wires, routine, error)
         if isinstance(error, TimeoutError) and not isinstance(error, WaitTimeoutError):
             self.refuse_timeout(routine)
+        leave_by(self.wires, routine, error)
         raise error
 
     def refuse_broken(self, routine: str) -> NoReturn:
