@@ -272,7 +272,7 @@ def _failed(a: Any) -> None:
 
 
 def _differ(a: Any) -> NoReturn:
-    """The members' calls differ: routine, team, number of the call, type, elements, stride, what the call has returned, root."""
+    """The members' calls differ: routine, team, number of the call, type, elements, stride, what it has returned, root."""
     routine, meeting = text(a[0]), _team(a[1]).meeting
     if a[2] == differing_calls.CODES["share"]:
         meeting.refuse_difference(routine)

@@ -13,9 +13,9 @@ enum { MARK_NS = 2000000000 }; /* the longest wait for members on other nodes: a
  * been executed. Returns whether that failed. */
 static int ask_to_mark(link_t *l, uint64_t place, uint64_t mark, uint64_t *old, uint64_t *number) {
     if (link_enter(l)) return 1;
-    request_t r = {
-        .op = FETCH, .detail = OP_swap * 16 + TYPE_uint64, .offset = offset_of(place), .value = mark};
-    int failed = expect(l, (expected_t){.seq = l->sent + 1, .value = (char *)old, .item = 8}) || request(l, &r, NULL, 0);
+    request_t r = {.op = FETCH, .detail = OP_swap * 16 + TYPE_uint64, .offset = offset_of(place), .value = mark};
+    int failed =
+        expect(l, (expected_t){.seq = l->sent + 1, .value = (char *)old, .item = 8}) || request(l, &r, NULL, 0);
     *number = l->sent;
     return link_leave(l, failed) != NULL;
 }
@@ -63,11 +63,10 @@ static void leave_team(team_t *t) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the program's stores come later */
 }
 
-static int64_t breaker_of(const team_t *t) {
-    return (int64_t)(counters(t)->broken & ((1 << STAMP_BITS) - 1)) - 1;
-}
+static int64_t breaker_of(const team_t *t) { return (int64_t)(counters(t)->broken & ((1 << STAMP_BITS) - 1)) - 1; }
 
-/* leave(team, timeout, spins, text): an exception has ended a call of this PE. text: which one, and why; at most FACTS. */
+/* leave(team, timeout, spins, text): an exception has ended a call of this PE. text: which one, and why; at most FACTS.
+ */
 static PyObject *py_leave(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;

@@ -4,8 +4,9 @@
  * A team owns one area, which has the same offset on each member. It contains the epoch and flags of the barrier (2048
  * bytes), two notes, counters of the calls that this PE has begun, mailboxes for small exchanges, what the last calls
  * were, and flags for each member. Members make the same calls in the same order, so equal counters mean the same call.
- * Each call has a word, which tells routine, type, size and root. What members exchange as they meet also has the number
- * of the call, so that no two calls are combined: if it differs the call ends with the outcome DIFFERENT on all of them
+ * Each call has a word, which tells routine, type, size and root. What members exchange as they meet also has the
+ * number of the call, so that no two calls are combined: if it differs the call ends with the outcome DIFFERENT on all
+ * of them
  * (_differences.h), before it has written results. If an exception or a time-out ends a call on one member, all others
  * get the outcome BROKEN, in this call and in later ones (_broken.h). Epochs only grow, and nothing is reset between
  * calls. A call waits for every store of a peer into this PE's area before it returns, so an idle area can be reused by
@@ -33,8 +34,8 @@ enum {
     LAST_CALLS = 16,
     FACTS = CALLS + 16 * LAST_CALLS, /* what this PE tells in words of a call that is refused or that it has left */
     ROOTS = FACTS + NOTE,            /* a flag of each root, and then one of each member, of refusals */
-    YIELD_NS = 400000,   /* a longer yield means that the core went to a program that computes */
-    YIELDS_NS = 2000000, /* if PEs share cores, the longest time that a member yields before it sleeps */
+    YIELD_NS = 400000,               /* a longer yield means that the core went to a program that computes */
+    YIELDS_NS = 2000000,             /* if PEs share cores, the longest time that a member yields before it sleeps */
     LOOK = 1024,         /* a wait looks at the others' calls after so many turns, and after 2, 4, ... times as many */
     HASTY = 16,          /* the waits that sleep at once after a long yield */
     MOST_HASTY = 512,    /* HASTY is doubled up to this if another long yield follows */
@@ -54,9 +55,9 @@ enum { DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN };
 /* calls: those that this PE has begun. Alarms: wanted, the refusal in which all members shall meet that have begun
  * call wanted_from; broken, the member that has left a call; refusals is the last refusal. They begin with the stamp of
  * the team, above STAMP_BITS.
- * heard: a call that another node waits in. staged, refused: the last call in which a member has told of private memory,
- * and the last that another one has refused. from: the source of this PE as root, from its area on. history: the
- * broadcasts in which nobody met, see _collectives.h. streamed: the calls on streams, and their history. */
+ * heard: a call that another node waits in. staged, refused: the last call in which a member has told of private
+ * memory, and the last that another one has refused. from: the source of this PE as root, from its area on. history:
+ * the broadcasts in which nobody met, see _collectives.h. streamed: the calls on streams, and their history. */
 typedef struct {
     uint64_t notes, exchanges, calls, asleep, broken, wanted, refusals, history;
     uint64_t hasty, penalty;
@@ -179,7 +180,7 @@ static void release_gil(team_t *t) {
     if (!t->bare && !t->released) t->released = PyEval_SaveThread();
 }
 
-static void leave_team(team_t *t); /* of _broken.h */
+static void leave_team(team_t *t);              /* of _broken.h */
 static int must_stop(team_t *t, uint64_t turn); /* of _differences.h */
 
 /* Ends the call for the team: if it has failed here, all members get to know; and what it has read may be of a later

@@ -102,8 +102,13 @@ class _Told(NamedTuple):
 def _described(word: int, root: int) -> str:
     """Describe a call by what is kept of it."""
     code = word >> 56 & 127
-    names = {number: name for name, number in CODES.items()} | {_BARRIER: "a barrier", CODES["share"]: "an exchange of notes"}
-    names |= {word >> 56: name for name, each in barriers.items() if each == word}
+    names = {number: name for name, number in CODES.items()} | {
+        _BARRIER: "a barrier",
+        CODES["share"]: "an exchange of notes",
+    }
+    for name, each in barriers.items():
+        if each == word:
+            names[code] = name
     if code != CODES["broadcast"] or word >> 63:
         return names.get(code, "a reduction or scan")
     kinds = {kind: dtype for dtype, kind in _KINDS.items()}
@@ -139,8 +144,10 @@ def refuse(wires: Any, team: str, routine: str, call: Call | None) -> bool:
 
 
 def _refuse_earlier(team: str, routine: str, told: list[_Told]) -> None:
-    """Refuse the first call in which members differ, if some are past it. Errors: ArgumentError."""
+    """Refuse the first call in which members differ, unless that is the one all are in. Errors: ArgumentError."""
     last = max(each.number for each in told)
+    if all(each.number == last for each in told) and len({each.facts for each in told}) > 1:
+        return
     for number in range(last - max(len(each.calls) for each in told) + 1, last + 1):
         known = {pe: each.call(number) for pe, each in enumerate(told) if each.call(number) is not None}
         if len(set(known.values())) > 1 and any(each.number > number for each in told):

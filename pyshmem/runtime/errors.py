@@ -22,8 +22,8 @@ from typing import NoReturn
 from pyshmem.runtime.job import job
 
 __all__ = [
-    "ArgumentError", "BrokenTeamError", "DtypeError", "HeapExhaustedError", "LaunchError", "NotInitializedError", "NotSymmetricError",
-    "OutOfRangeError", "ShmemError", "UnreachableError", "WaitTimeoutError",
+    "ArgumentError", "BrokenTeamError", "DtypeError", "HeapExhaustedError", "LaunchError", "NotInitializedError",
+    "NotSymmetricError", "OutOfRangeError", "ShmemError", "UnreachableError", "WaitTimeoutError",
 ]  # fmt: skip
 
 

@@ -364,7 +364,6 @@ def test_a_sum_of_what_a_member_has_changed_after_it_has_left_is_not_returned():
     count, room = 1 << 21, 1 << 24
     for _ in range(8):
         memory = np.zeros((2, AREA + 2 * room), np.uint8)
-        pes = [Pe(memory, me, 2) for me in range(2)]
         arrays = memory[:, AREA:].view(np.int64).reshape(2, 2, count)
         arrays[:, :, : count // 2] = 1
         outcomes = {}

@@ -59,7 +59,19 @@ def call_of(name, team, size):
     }[name]
 
 
-NAMES = ["sync", "small sum", "sum", "scan", "private sum", "broadcast", "fcollect", "collect", "alltoall", "stream", "split"]
+NAMES = [
+    "sync",
+    "small sum",
+    "sum",
+    "scan",
+    "private sum",
+    "broadcast",
+    "fcollect",
+    "collect",
+    "alltoall",
+    "stream",
+    "split",
+]
 
 
 @pytest.mark.parametrize("cause", ["Stop", "a time-out"])
@@ -108,7 +120,9 @@ def test_an_interrupted_call_that_nobody_joins_is_refused_when_it_is_made_again(
             shmem.signal_set(gone, 1, pe)
         array.fill_(1000)
     shmem.signal_wait_until(gone, ">=", 1)
-    with pytest.raises(shmem.BrokenTeamError, match=f"sum_reduce: PE {me}: team: .* whose sum_reduce has ended on PE 0 by Stop"):
+    with pytest.raises(
+        shmem.BrokenTeamError, match=f"sum_reduce: PE {me}: team: .* whose sum_reduce has ended on PE 0 by Stop"
+    ):
         shmem.sum_reduce(array, array, team=team)
     assert (array == (1000 if me == 0 else me + 1)).all()
     shmem.barrier_all()

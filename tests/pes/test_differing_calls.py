@@ -94,7 +94,7 @@ def test_small_broadcasts_that_are_not_the_roots_are_refused_there(odd, me, npes
     target, source = shmem.zeros(600), shmem.full((600,), 1.0 + me)
     if target.is_cuda:
         pytest.skip("broadcasts of GPU memory compare as all copies do")
-    text = rf"^broadcast: PE {me}: call: got \d+ float32 elements here, and another size or type on the root, .*TEAM_WORLD$"
+    text = rf"^broadcast: PE {me}: call: got \d+ float32 elements from root 0 here, and another size or type on the root, .*TEAM_WORLD$"
     refusals = []
     for size in (last_differs(me, npes, 8, odd), 8, 8):
         try:

@@ -23,7 +23,6 @@ from pyshmem.runtime.job import job
 from pyshmem.transport.teams import kernels, staging, tensors
 from pyshmem.transport.teams.operators import (
     BROKEN,
-    DIFFERENT,
     DONE,
     LOOPS,
     OPERATORS,
