@@ -5,7 +5,7 @@ on all members before any of them calls, so members write to them at once. No me
 
 As members meet, they compare routine, element type, size and root, also if the size is 0. If these differ, the call is an
 error on all members; a reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB waits for
-nobody: then it is an error on the members whose type or size is not the root's. If the root is calls ahead, a later broadcast
+nobody: then it is an error on the members whose type or size is not the root's. If the root is calls ahead, a later one
 raises it; another root or another routine is an error on all members, on those that have returned in their next call.
 
 If an exception or a time-out ends a call on one PE, it is an error on all members that have not returned, and so are all
