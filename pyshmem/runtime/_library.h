@@ -28,7 +28,8 @@ static int end_team(team_t *t) {
     close_call(t);
     if (t->failed) return outcome(t->failed);
     if (t->spin.failed) return t->spin.failed;
-    static const int outcomes[] = {[DONE] = CALL_DONE, [DIFFERENT] = CALL_DIFFERENT, [UNLIKE] = CALL_UNLIKE, [BROKEN] = CALL_BROKEN};
+    static const int outcomes[] = {
+        [DONE] = CALL_DONE, [DIFFERENT] = CALL_DIFFERENT, [UNLIKE] = CALL_UNLIKE, [BROKEN] = CALL_BROKEN};
     return t->left == STAGED || t->left == REFUSED ? CALL_MIXED : outcomes[t->left];
 }
 
@@ -51,7 +52,8 @@ static int library_broadcast(void *team, const char *routine, uint64_t word, int
 static int library_scatter(void *team, const char *routine, uint64_t word, void *dest, const void *source,
                            const uint64_t blocks[5]) {
     team_t t;
-    if (begin_team(&t, team, routine, word, -1)) scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
+    if (begin_team(&t, team, routine, word, -1))
+        scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
     return end_team(&t);
 }
 /* how: mode, operator and kind */
