@@ -4,12 +4,12 @@
 
 enum { REDUCE, INSCAN, EXSCAN };
 
-/* What the members of a team must call alike. place: a stride. */
+/* What the members of a team must call alike. place: a stride. root: of a broadcast, or -1. */
 typedef struct {
     const char *routine;
     team_t *team;
     uint64_t code, nelems, place;
-    int kind;
+    int kind, root;
 } call_t;
 
 /* In debug mode the members compare their calls first. */
@@ -18,7 +18,7 @@ static call_t call_of(const char *routine, shmem_team_t of, uint64_t code, int k
     bytes_of(routine, "nelems", nelems, kinds[kind].item);
     if (__builtin_expect(state.debug != 0, 0))
         RARE("compare", (int64_t)routine, team - state.teams, code == WORD_COLLECT ? 0 : (int64_t)nelems, kind);
-    return (call_t){routine, team, code, nelems, place, kind};
+    return (call_t){routine, team, code, nelems, place, kind, -1};
 }
 
 static uint64_t word_of(const call_t *c) {
@@ -31,7 +31,7 @@ static int end_call(const call_t *c, int outcome) {
     if (LIKELY(outcome == CALL_DONE)) return 0;
     if (outcome == CALL_DIFFERENT || outcome == CALL_UNLIKE)
         RARE("differ", (int64_t)c->routine, c->team - state.teams, (int64_t)c->code, c->kind, (int64_t)c->nelems,
-             (int64_t)c->place, outcome);
+             (int64_t)c->place, outcome, c->root);
     fail(c->routine, outcome, c->team);
     return 1;
 }
@@ -59,6 +59,7 @@ static int broadcast(const char *routine, shmem_team_t of, void *dest, const voi
                      int root, int keeps) {
     call_t c = call_of(routine, of, WORD_BROADCAST, kind, nelems, 0);
     if (root < 0 || root >= c.team->size) refuse_pe(routine, c.team->size, root);
+    c.root = root;
     if (nelems && (on_gpu(dest) || on_gpu(source))) return on_gpus(&c, dest, source, 2, (int64_t)nelems, root, 0);
     void *to = dest_of(&c, dest, nelems);
     return end_call(&c, state.calls->broadcast(c.team->native, c.routine, word_of(&c), root, to,
@@ -148,8 +149,22 @@ static inline void quiet(const char *routine) {
         complete(routine, state.calls->quiet(), NULL);
 }
 
+/* The word of a barrier, as pyshmem.runtime.differing_calls has it: of its name, whose hash is kept while the program
+ * makes the same call again. */
+static uint64_t barrier_word(const char *routine) {
+    static _Thread_local const char *last;
+    static _Thread_local uint64_t word;
+    if (LIKELY(routine == last)) return word;
+    const char *name = strncmp(routine, "shmem_", 6) ? routine : routine + 6;
+    if (!strcmp(name, "team_sync")) name += 5;
+    uint64_t hash = UINT64_C(0xCBF29CE484222325);
+    for (const char *at = name; *at; at++) hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001B3);
+    last = routine;
+    return word = (uint64_t)WORD_BARRIER << 56 | (hash & ((UINT64_C(1) << 48) - 1));
+}
+
 static int sync_team(const char *routine, team_t *team) {
     if (__builtin_expect(state.debug != 0, 0)) RARE("compare", (int64_t)routine, team - state.teams, 0, -1);
-    complete(routine, state.calls->sync(team->native, routine), team);
+    complete(routine, state.calls->sync(team->native, routine, barrier_word(routine)), team);
     return 0;
 }

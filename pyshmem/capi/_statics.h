@@ -73,7 +73,7 @@ static void share_statics(void) {
             refuse_mapping(each);
         each->away = block - each->start;
     }
-    complete("shmem_init", state.calls->sync(state.teams[0].native, "shmem_init"), &state.teams[0]);
+    complete("shmem_init", state.calls->sync(state.teams[0].native, "shmem_init", 0), &state.teams[0]);
 }
 
 /* Gives the segments private pages with the present contents. No PE accesses them any more. */

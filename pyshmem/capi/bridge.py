@@ -35,7 +35,7 @@ from pyshmem.version import __version__
 
 GPU_HINT = 1 << 16  # PYSHMEM_HINT_GPU of shmemx.h
 # what a call of _interface.h returns
-_TIMED_OUT, _INTERRUPTED, _NO_MEMORY, _MIXED, _LOST, _DIFFERENT, _UNLIKE = range(1, 8)
+_TIMED_OUT, _INTERRUPTED, _NO_MEMORY, _MIXED, _LOST, _DIFFERENT, _UNLIKE, _BROKEN = range(1, 9)
 _MOST_STATICS, _MOST_TEAMS = 16, 1000
 
 
@@ -265,16 +265,21 @@ def _failed(a: Any) -> None:
     if a[1] == _MIXED:
         wants = "symmetric memory on all PEs, as C passes it"
         refuse(ArgumentError, routine, "dest", "private memory from Python on another PE", wants)
-    _team(a[2]).meeting.refuse_timeout(routine)
+    meeting = _team(a[2]).meeting
+    if a[1] == _DIFFERENT:
+        meeting.refuse_difference(routine)
+    if a[1] == _BROKEN:
+        meeting.refuse_broken(routine)
+    meeting.refuse_timeout(routine)
 
 
 def _differ(a: Any) -> NoReturn:
-    """The members' calls differ: routine, team, number of the call, type, elements, stride, what the call has returned."""
+    """The members' calls differ: routine, team, number of the call, type, elements, stride, what it has returned, root."""
     routine, meeting = text(a[0]), _team(a[1]).meeting
     if a[2] == differing_calls.CODES["share"]:
         meeting.refuse_difference(routine)
     dtype = (*LOOPS, np.dtype("longdouble"))[a[3]]
-    call = differing_calls.Call(a[2], dtype, a[4], place=a[5])
+    call = differing_calls.Call(a[2], dtype, a[4], place=a[5], root=a[7])
     if a[6] == _UNLIKE:
         differing_calls.refuse_unlike(meeting.name, routine, call)
     meeting.refuse_difference(routine, call)

@@ -49,7 +49,7 @@ class GroupTeam(Team):
         self._enter(self.pes[0], steps.pop() if len(steps) == 1 else 0, len(self.pes), me, index)
         self.meeting = GroupMeeting(self.name, self.pes, me, index)
         clear(index)
-        begin(index)
+        begin(index, self.number >> 1 & (1 << 40) - 1)
 
 
 def start(group: Any) -> None:

@@ -3,9 +3,13 @@
 This module checks and counts the arguments; the meeting of the team, in pyshmem.transport, moves the data. Targets are ready
 on all members before any of them calls, so members write to them at once. No member needs to synchronise a source.
 
-As members meet, they compare routine, element type and size, also if the size is 0. If these differ, the call is an error on
-all members; a reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB meets nobody: then it
-is an error on the members whose type or size is not the root's. If the root is calls ahead, a later broadcast raises it.
+As members meet, they compare routine, element type, size and root, also if the size is 0. If these differ, the call is an
+error on all members; a reduction or scan has then written nothing. The root of a broadcast of less than 512 KiB waits for
+nobody: then it is an error on the members whose type or size is not the root's. If the root is calls ahead, a later one
+raises it; another root or another routine is an error on all members, on those that have returned in their next call.
+
+If an exception or a time-out ends a call on one PE, it is an error on all members that have not returned, and so are all
+later calls of the team: BrokenTeamError.
 
 Arrays may be private. The C names and the calls on streams take symmetric arrays only, as the specification has it.
 """

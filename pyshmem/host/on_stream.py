@@ -257,9 +257,10 @@ def start(routine: str, detail: Any, group: Team, pair: Pair, count: int, key: A
     plan = None if copied else _planned(name, routine, detail, group, pair, count)
     call = _call(routine, detail, pair, count)
     other = other or _native.compare_on_stream(group.meeting.wires, call.word)
+    if other == -1 - group.size:
+        group.meeting.refuse_broken(name)
     if other:
-        what = f"routine, size, type or root on PE {-1 - other}"
-        refuse_unlike(group.meeting.name, name, call._replace(place=0), what)
+        refuse_unlike(group.meeting.name, name, call, f"routine, size, type or root on PE {-1 - other}")
     if plan:
         if key:
             remember(key, plan._replace(word=call.word))
@@ -271,8 +272,8 @@ def start(routine: str, detail: Any, group: Team, pair: Pair, count: int, key: A
 def _call(routine: str, detail: Any, pair: Pair, count: int) -> Call:
     """What must be the same on all members."""
     if routine in _MOVES:
-        root = detail if routine == "broadcast" else 0
-        return Call(CODES[routine], pair.dtype, count, pair.heap.device, root)
+        root = detail if routine == "broadcast" else -1
+        return Call(CODES[routine], pair.dtype, count, pair.heap.device, root=root)
     op = "sum" if routine in _SCANS else detail
     return Call(_FOLDS[routine] + OPERATORS[op].code, pair.dtype, count, pair.heap.device)
 

@@ -284,18 +284,27 @@ def _form(routine: str, parent: Team, members: range, config: TeamConfig) -> Tea
     All new teams of one split use areas with the same index, because they have no PE in common. The owner of an area
     clears it before its first use, because an earlier team may have used it.
     """
-    index = pool.agree(routine, parent)
+    team = None
+    try:
+        index = pool.agree(routine, parent)
+    except BaseException:
+        pool.take(parent, -1, None)
+        raise
     if index is None:
         return Team(f"no team, PYSHMEM_MAX_TEAMS={pool.size} are in use")
-    team = None
     if parent.me in members:
         start, stride = parent.start + members.start * parent.stride, parent.stride * members.step
         team = Team(f"team of PE {start}" if len(members) == 1 else f"team of PEs {start}, {start + stride}, ...")
         team._enter(start, stride, len(members), members.index(parent.me), index, config)
         clear(index)
-        begin(index)
+        begin(index, pool.stamp)
     pool.take(parent, index, team)
-    parent.meeting.share(routine, b".")
+    try:
+        parent.meeting.share(routine, b".")
+    except BaseException:
+        if team is not None:
+            pool.give_back(team)
+        raise
     return TEAM_INVALID if team is None else team
 
 

@@ -1,12 +1,7 @@
 /* Barriers of a team's members, and what they exchange in them: words that tell their calls apart, payloads and notes.
  * Barriers in kernels: pyshmem/device/arch/gpu/team_flags.py; on streams: pyshmem/kernels/on_stream.py. */
 #pragma once
-#include "_teams.h"
-
-static int differ(team_t *t) {
-    t->left = DIFFERENT;
-    return 0;
-}
+#include "_differences.h"
 
 /* The least and the greatest word of the members from which this PE has heard. */
 typedef struct {
@@ -45,7 +40,7 @@ static int64_t index_of(const int64_t *members, int64_t member) {
 static int disseminate(team_t *t) {
     uint64_t epoch = ++*(uint64_t *)t->area;
     int passed = 1;
-    words_t words = {t->word, t->word};
+    words_t words = {t->said, t->said};
     /* seq_cst: a load after the barrier must not overtake a store of this PE before it (store buffering) */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (t->nodes > 1) {
@@ -70,13 +65,13 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
         uint64_t mailbox = set + (uint64_t)t->me * MAILBOX;
         if (is_away(t, j)) {
             char letter[8 + PAYLOAD];
-            memcpy(letter, &t->word, 8);
+            memcpy(letter, &t->said, 8);
             memcpy(letter + 8, payload, nbytes);
             post_far(t, j, mailbox, epoch, t->area + mailbox + 8, letter, 8 + nbytes);
             continue;
         }
         char *to = area_of(t, j) + mailbox;
-        memcpy(to + 8, &t->word, 8);
+        memcpy(to + 8, &t->said, 8);
         memcpy(to + 16, payload, nbytes);
         post(t, j, mailbox, epoch);
     }
@@ -85,7 +80,7 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
     for (int64_t k = 1; k < t->n; k++) {
         uint64_t mailbox = set + (uint64_t)((t->me + t->n - k) % t->n) * MAILBOX;
         if (!await(t, mailbox, epoch)) return 0;
-        alike &= *(const uint64_t *)(t->area + mailbox + 8) == t->word;
+        alike &= *(const uint64_t *)(t->area + mailbox + 8) == t->said;
     }
     return alike || differ(t);
 }
@@ -93,6 +88,7 @@ static int exchange(team_t *t, const void *payload, uint64_t nbytes, const char 
 /* A barrier. Stores and copies that a member made before it are visible to all members after it. */
 static int meet(team_t *t) {
     const char *mailboxes;
+    if (is_over(t)) return 0; /* the others must not take what this member has not done for done */
     if (t->n <= FLAT) return exchange(t, "", 0, &mailboxes); /* every member posts to every other, behind its copies */
     complete(t);
     return disseminate(t);
@@ -122,8 +118,7 @@ static PyObject *py_agree(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     uint64_t word;
     if (!arity("agree", n, 5) || !to_team(args, &t) || !to_i64(args[3], &private) || !to_u64(args[4], &word))
         return NULL;
-    begin(&t, word);
-    agree(&t, private != 0);
+    if (begin(&t, word)) agree(&t, private != 0);
     return left(&t);
 }
 
@@ -132,17 +127,16 @@ static PyObject *py_area_bytes(PyObject *self, PyObject *const *args, Py_ssize_t
     (void)self;
     uint64_t n_pes;
     if (!arity("area_bytes", n, 1) || !to_u64(args[0], &n_pes)) return NULL;
-    return PyLong_FromUnsignedLongLong((ROOTS + 8 * n_pes + 63) / 64 * 64);
+    return PyLong_FromUnsignedLongLong((ROOTS + 16 * n_pes + 63) / 64 * 64);
 }
 
-/* sync(team, timeout, spins[, word]) -> what is left to do: DONE or DIFFERENT. The word of a mere barrier is 0. */
+/* sync(team, timeout, spins[, word]) -> what is left to do: DONE, DIFFERENT or BROKEN. */
 static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     uint64_t word = 0;
     if ((n != 3 && !arity("sync", n, 4)) || !to_team(args, &t) || (n == 4 && !to_u64(args[3], &word))) return NULL;
-    begin(&t, word);
-    disseminate(&t);
+    if (begin(&t, word)) disseminate(&t);
     return left(&t);
 }
 
@@ -217,17 +211,13 @@ static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) 
 static int share(team_t *t, const char *note, uint64_t length, char *all) {
     uint64_t offset = NOTES + (++counters(t)->notes & 1) * NOTE;
     memcpy(t->area + offset, note, length);
-    if (!meet(t)) {
-        if (t->left == DIFFERENT)
-            counters(t)->notes--; /* the others may not have written a note, and nobody reads it */
-        return 0;
-    }
+    if (!meet(t)) return 0;
     for (int64_t j = 0; j < t->n; j++) read_from(t, j, all + (uint64_t)j * length, t->area + offset, length);
     complete(t);
     return !t->failed;
 }
 
-/* share(team, timeout, spins, note, word) -> the concatenated notes of all members, or None if their words differ. All
+/* share(team, timeout, spins, note, word) -> the concatenated notes of all members, or what is left to do. All
  * notes have the same length, at most NOTE. */
 static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
@@ -242,16 +232,14 @@ static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         PyErr_SetString(PyExc_ValueError, "the note is too long");
         return NULL;
     }
-    begin(&t, word);
+    int begun = begin(&t, word);
     PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
     if (!all) return NULL;
-    share(&t, note, (uint64_t)length, PyBytes_AsString(all));
+    if (begun) share(&t, note, (uint64_t)length, PyBytes_AsString(all));
     if (!finish(&t)) Py_CLEAR(all);
-    if (all && t.left == DIFFERENT) {
-        Py_DECREF(all);
-        Py_RETURN_NONE;
-    }
-    return all;
+    if (!all || t.left == DONE) return all;
+    Py_DECREF(all);
+    return PyLong_FromLong(t.left);
 }
 
 static PyMethodDef team_methods[] = {METHOD(agree),  METHOD(area_bytes), METHOD(sync),

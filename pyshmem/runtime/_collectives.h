@@ -83,6 +83,7 @@ static uint64_t hear_from_root(team_t *t, int64_t root) {
     add_to_history(t);
     if (ahead || (!(flag & SPOILT) && (flag & HISTORY) == own->history)) return 0;
     own->history = flag & HISTORY;
+    call_at(t->area, t->call)->word = 0; /* it has been refused */
     t->left = UNLIKE;
     return 0;
 }
@@ -94,7 +95,7 @@ static void broadcast(team_t *t, int64_t root, char *dest, const char *source, u
     counters_t *own = counters(t);
     int is_root = t->me == root;
     uint64_t bits = is_root ? begin_as_root(t, source, nbytes, private) : hear_from_root(t, root);
-    if (t->spin.failed) return;
+    if (is_over(t)) return;
     int pull = bits && own->staged != t->call;
     if (own->staged == t->call)
         t->left = STAGED;
@@ -124,8 +125,7 @@ static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!arity("broadcast", n, 9) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
         !to_u64(args[5], &source) || !to_u64(args[6], &nbytes) || !to_i64(args[7], &private) || !to_u64(args[8], &word))
         return NULL;
-    begin(&t, word);
-    broadcast(&t, root, (char *)dest, (char *)source, nbytes, private);
+    if (begin_rooted(&t, word, root)) broadcast(&t, root, (char *)dest, (char *)source, nbytes, private);
     return left(&t);
 }
 
@@ -174,8 +174,7 @@ static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n)
         !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count) || !to_i64(args[10], &private) ||
         !to_u64(args[11], &word))
         return NULL;
-    begin(&t, word);
-    scatter(&t, (char *)dest, (char *)source, &b, private != 0);
+    if (begin(&t, word)) scatter(&t, (char *)dest, (char *)source, &b, private != 0);
     return left(&t);
 }
 

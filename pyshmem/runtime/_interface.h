@@ -4,7 +4,8 @@
 #include <stdint.h>
 
 /* What a call returns. MIXED: a member has passed private memory from Python. LOST: a far PE does not answer.
- * DIFFERENT: the members' calls differ. UNLIKE: this member's broadcast is not the root's. */
+ * DIFFERENT: the members' calls differ. UNLIKE: this member's broadcast is not the root's. BROKEN: a member has left a
+ * call before its end. */
 enum {
     CALL_DONE,
     CALL_TIMED_OUT,
@@ -13,14 +14,15 @@ enum {
     CALL_MIXED,
     CALL_LOST,
     CALL_DIFFERENT,
-    CALL_UNLIKE
+    CALL_UNLIKE,
+    CALL_BROKEN
 };
 
 /* bytes: of this table. team: of library_team. routine: what the program has called. word: tells the members' calls
  * apart, see pyshmem.runtime.differing_calls. Places are those of _links.h; steps are in bytes. */
 typedef struct {
     uint64_t bytes;
-    int (*sync)(void *team, const char *routine);
+    int (*sync)(void *team, const char *routine, uint64_t word);
     int (*share)(void *team, const char *routine, uint64_t word, const void *note, uint64_t nbytes, void *all);
     int (*broadcast)(void *team, const char *routine, uint64_t word, int64_t root, void *dest, const void *source,
                      uint64_t nbytes, int keeps); /* keeps: the root's dest stays as it is */
@@ -44,4 +46,13 @@ typedef struct {
 enum { PLACE_SHIFT = 48 }; /* places from 1 << 48 on are far */
 
 /* The numbers of calls in words, as in pyshmem.runtime.differing_calls. */
-enum { WORD_BROADCAST = 1, WORD_FCOLLECT, WORD_ALLTOALL, WORD_ALLTOALLS, WORD_COLLECT, WORD_SHARE, WORD_FOLD = 16 };
+enum {
+    WORD_BROADCAST = 1,
+    WORD_FCOLLECT,
+    WORD_ALLTOALL,
+    WORD_ALLTOALLS,
+    WORD_COLLECT,
+    WORD_SHARE,
+    WORD_BARRIER = 15,
+    WORD_FOLD = 16
+};

@@ -17,49 +17,53 @@ static int outcome(link_t *failed) {
     return failed ? CALL_LOST : CALL_DONE;
 }
 
-static team_t begin_team(const void *team, const char *routine, uint64_t word) {
-    team_t t = ((const library_team_t *)team)->team;
-    t.spin.name = routine;
-    begin(&t, word);
-    return t;
+/* root: of a broadcast, or -1. Returns whether the call may go on. */
+static int begin_team(team_t *t, const void *team, const char *routine, uint64_t word, int64_t root) {
+    *t = ((const library_team_t *)team)->team;
+    t->spin.name = routine;
+    return begin_rooted(t, word, root);
 }
 
-static int end_team(const team_t *t) {
+static int end_team(team_t *t) {
+    close_call(t);
     if (t->failed) return outcome(t->failed);
     if (t->spin.failed) return t->spin.failed;
-    static const int outcomes[] = {[DONE] = CALL_DONE, [DIFFERENT] = CALL_DIFFERENT, [UNLIKE] = CALL_UNLIKE};
+    static const int outcomes[] = {
+        [DONE] = CALL_DONE, [DIFFERENT] = CALL_DIFFERENT, [UNLIKE] = CALL_UNLIKE, [BROKEN] = CALL_BROKEN};
     return t->left == STAGED || t->left == REFUSED ? CALL_MIXED : outcomes[t->left];
 }
 
-static int library_sync(void *team, const char *routine) {
-    team_t t = begin_team(team, routine, 0);
-    disseminate(&t);
+static int library_sync(void *team, const char *routine, uint64_t word) {
+    team_t t;
+    if (begin_team(&t, team, routine, word, -1)) disseminate(&t);
     return end_team(&t);
 }
 static int library_share(void *team, const char *routine, uint64_t word, const void *note, uint64_t nbytes, void *all) {
-    team_t t = begin_team(team, routine, word);
-    share(&t, note, nbytes, all);
+    team_t t;
+    if (begin_team(&t, team, routine, word, -1)) share(&t, note, nbytes, all);
     return end_team(&t);
 }
 static int library_broadcast(void *team, const char *routine, uint64_t word, int64_t root, void *dest,
                              const void *source, uint64_t nbytes, int keeps) {
-    team_t t = begin_team(team, routine, word);
-    broadcast(&t, root, dest, source, nbytes, keeps ? KEPT_TARGET : 0);
+    team_t t;
+    if (begin_team(&t, team, routine, word, root)) broadcast(&t, root, dest, source, nbytes, keeps ? KEPT_TARGET : 0);
     return end_team(&t);
 }
 static int library_scatter(void *team, const char *routine, uint64_t word, void *dest, const void *source,
                            const uint64_t blocks[5]) {
-    team_t t = begin_team(team, routine, word);
-    scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
+    team_t t;
+    if (begin_team(&t, team, routine, word, -1))
+        scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
     return end_team(&t);
 }
 /* how: mode, operator and kind */
 static int library_fold(void *team, const char *routine, uint64_t word, const int how[3], void *dest,
                         const void *source, uint64_t count) {
-    team_t t = begin_team(team, routine, word);
+    team_t t;
     fold_t f;
+    int begun = begin_team(&t, team, routine, word, -1);
     to_fold(&t, how[0], how[1], how[2], &f);
-    reduce(&t, &f, dest, source, count, 0);
+    if (begun) reduce(&t, &f, dest, source, count, 0);
     return end_team(&t);
 }
 

@@ -31,11 +31,11 @@
 #include "_waits.h"
 
 static PyMethodDef *const parts[] = {
-    atomic_methods,   wait_methods,       locating_methods,    copy_methods,       tensor_methods,
-    team_methods,     collective_methods, reduction_methods,   quick_methods,      far_atomic_methods,
-    far_methods,      fabric_methods,     service_methods,     fabric_gpu_methods, far_gpu_methods,
-    proxy_methods,    launch_methods,     kernel_call_methods, exit_methods,       library_methods,
-    streamed_methods, event_methods,      pool_methods,        block_methods,      several_methods,
+    atomic_methods,     wait_methods,       locating_methods,   copy_methods,       tensor_methods, team_methods,
+    collective_methods, reduction_methods,  quick_methods,      far_atomic_methods, far_methods,    fabric_methods,
+    service_methods,    fabric_gpu_methods, far_gpu_methods,    proxy_methods,      launch_methods, kernel_call_methods,
+    exit_methods,       library_methods,    streamed_methods,   event_methods,      pool_methods,   block_methods,
+    several_methods,    broken_methods,     difference_methods,
 };
 
 static int fill(PyObject *module) {

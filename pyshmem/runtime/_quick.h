@@ -66,7 +66,8 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     uint64_t nbytes = count * own.item;
     if (!may_use(&v, &to, &own, call == 3 && is_small(&t, nbytes) ? args[10] : NULL)) return PyLong_FromLong(UNTOUCHED);
     uint64_t routine = (uint64_t)(call == 3 ? FIRST_FOLD + detail : call + 1);
-    begin(&t, routine << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes);
+    if (!begin_rooted(&t, routine << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes, call ? -1 : detail))
+        return left(&t);
     blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};
     if (call == 0)
         broadcast(&t, detail, dest, source, nbytes, 0);

@@ -142,8 +142,7 @@ static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         PyErr_SetString(PyExc_ValueError, "no such operator on this type");
         return NULL;
     }
-    begin(&t, word);
-    reduce(&t, &f, (char *)dest, (char *)source, count, private != 0);
+    if (begin(&t, word)) reduce(&t, &f, (char *)dest, (char *)source, count, private != 0);
     return left(&t);
 }
 

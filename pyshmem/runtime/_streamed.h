@@ -10,9 +10,10 @@
 
 enum { HISTORY_BITS = 48 };
 
-/* Returns 0, or -1 - member for a member whose call, or one before, is another. */
+/* Returns 0, or -1 - member for a member whose call, or one before, is another; -1 - n if a member has left a call. */
 static int64_t differs_on_stream(const team_t *t, uint64_t word) {
     counters_t *own = counters(t);
+    if (is_broken(t)) return -1 - t->n;
     uint64_t number = ++own->streamed;
     own->streamed_history = (own->streamed_history + word) * UINT64_C(0x9E3779B97F4A7C15) >> (64 - HISTORY_BITS);
     uint64_t mark = number << HISTORY_BITS | own->streamed_history;
@@ -27,7 +28,7 @@ static int64_t differs_on_stream(const team_t *t, uint64_t word) {
     return 0;
 }
 
-/* compare_on_stream(team, word) -> 0, or -1 - member for a member whose call, or one before, is another. */
+/* compare_on_stream(team, word) -> what differs_on_stream returns. */
 static PyObject *py_compare_on_stream(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;

@@ -57,6 +57,7 @@ class Pool:
         self.size = self.free = 0
         self.splitting: set[int] = set()
         self.turn = -1
+        self.stamp = 0  # of the last team: each has another one than those whose areas it may have
 
     def agree(self, routine: str, parent: Team) -> int | None:
         """Return the lowest index that is free on all members of ``parent``, or None if there is none.
@@ -64,13 +65,15 @@ class Pool:
         All members get the same result. The area is reserved until ``take``. Collective over ``parent``.
         """
         while True:
-            notes = parent.meeting.share(routine, self._offer(parent.area_index).to_bytes(128, "little", signed=True))
-            offers = [int.from_bytes(note, "little", signed=True) for note in notes]
+            offered = self._offer(parent.area_index).to_bytes(128, "little", signed=True)
+            notes = parent.meeting.share(routine, offered + self.stamp.to_bytes(8, "little"))
+            offers = [int.from_bytes(note[:128], "little", signed=True) for note in notes]
             if -1 not in offers:
                 break
             with self.lock:
                 if self.turn == parent.area_index:
                     self.turn = -1
+        self.stamp = 1 + max(int.from_bytes(note[128:], "little") for note in notes)
         common = offers[0]
         for offer in offers[1:]:
             common &= offer
@@ -162,8 +165,12 @@ def clear(index: int) -> None:
         heap.synchronize()
 
 
-def begin(index: int) -> None:
-    """Prepare the area for kernel barriers, which are numbered from 0. In CPU memory, host barriers use these words."""
+def begin(index: int, stamp: int = 0) -> None:
+    """Prepare the area for kernel barriers, which are numbered from 0. In CPU memory, host barriers use these words.
+
+    stamp: a number below 2**40 that tells the team from earlier ones, the same on all members.
+    """
+    _native.stamp(area(index), stamp)
     for heap in heaps.values():
         if heap is not cpu:
             heap.bytes_at(area(index, heap) + NUMBERS, SYNC_BYTES - NUMBERS).fill_(255)  # -1

@@ -9,6 +9,7 @@ ShmemError
 |-- ArgumentError       (ValueError)     any other invalid argument: layout, kind, sign
 |-- UnreachableError    (RuntimeError)   the PE exists, but no transport reaches it
 |-- LaunchError         (RuntimeError)   the job was started in a way that cannot work
+|-- BrokenTeamError     (RuntimeError)   an exception has ended a collective call of the team on some PE
 `-- WaitTimeoutError    (TimeoutError)   a wait lasted longer than PYSHMEM_WAIT_TIMEOUT
 """
 
@@ -21,8 +22,8 @@ from typing import NoReturn
 from pyshmem.runtime.job import job
 
 __all__ = [
-    "ArgumentError", "DtypeError", "HeapExhaustedError", "LaunchError", "NotInitializedError", "NotSymmetricError",
-    "OutOfRangeError", "ShmemError", "UnreachableError", "WaitTimeoutError",
+    "ArgumentError", "BrokenTeamError", "DtypeError", "HeapExhaustedError", "LaunchError", "NotInitializedError",
+    "NotSymmetricError", "OutOfRangeError", "ShmemError", "UnreachableError", "WaitTimeoutError",
 ]  # fmt: skip
 
 
@@ -60,6 +61,10 @@ class UnreachableError(ShmemError, RuntimeError):
 
 class LaunchError(ShmemError, RuntimeError):
     """The job was started in a way that cannot work."""
+
+
+class BrokenTeamError(ShmemError, RuntimeError):
+    """An exception or a time-out has ended a collective call on some PE. Its team makes no more calls."""
 
 
 class WaitTimeoutError(ShmemError, TimeoutError):

@@ -206,7 +206,7 @@ def test_a_member_does_not_take_one_roots_word_for_anothers():
 
 # ---- private memory: what is left to do on each PE ----
 
-DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT = range(5)
+DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN = range(7)
 TARGET, SOURCE = 1, 2
 
 
@@ -292,9 +292,99 @@ def test_members_whose_words_differ_all_learn_it_write_no_sums_and_call_again(na
             pe.sync()
             be_late(pe, turn)
             left = pe.call(name, *arguments)
-            different = None if name == "share" else DIFFERENT
-            assert left == different if turn % 2 else left in (DONE, b"x" * n)
+            assert left == DIFFERENT if turn % 2 else left in (DONE, b"x" * n)
             assert name == "scatter" or turn % 2 == 0 or (pe.target[:40] == -2).all()
+            if turn % 2:
+                told = pe.call("refuse", b"%256d" % pe.me)
+                assert [int(facts) for _, facts, _ in told] == list(range(n))
+                assert {calls[0][0] for _, _, calls in told} == {turn, 2**64 - 1}
             pe.call("broadcast", 0, pe.dest + 800, pe.src + 800, 8, 0, 0)  # calls are numbered alike on all members
 
     run(n, body)
+
+
+CALLS = {
+    "sync": (7,),
+    "share": (b"x", 7),
+    "agree": (0, 7),
+    "fold": (0, SUM, INT64, 8 * 8000, 8 * 8000, 100, 0, 7),
+    "small fold": (0, SUM, INT64, 8 * 8000, 8 * 8000, 1, 0, 7),
+    "scatter": (8 * 8000, 8 * 8000, 8, 8, 0, 0, 1, 0, 7),
+    "broadcast": (1, 8 * 8000, 8 * 8000, 8, 0, 7),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("n", [2, 3, 16, 17])
+def test_a_call_that_times_out_on_one_member_ends_on_all_and_so_do_all_later_ones(n, name):
+    """Member 1 comes late, when member 0 has given up; the others wait meanwhile, and give up with it."""
+    left = threading.Event()
+
+    def body(pe):
+        at = (pe.dest - 8 * 8000, pe.src - 8 * 8000)
+        places = iter(at)
+        given = [next(places) + each if each == 8 * 8000 else each for each in CALLS[name]]
+        call = getattr(_native, name.split()[-1])
+        pe.sync()
+        if pe.me == 0:
+            with pytest.raises(TimeoutError):
+                call(pe.wires, 0.05, 10, *given)
+            left.set()
+        elif pe.me == 1:
+            left.wait()
+        if pe.me:
+            assert call(pe.wires, *LIMITS, *given) == BROKEN
+        for later in ("sync", "agree", "share"):
+            assert pe.call(later, *CALLS[later]) == BROKEN
+        assert pe.call("breaker")[0] == 0
+        pe.call("leave", b"heard of member 0 alone")
+        assert pe.call("breaker")[1] in (b"", b"heard of member 0 alone")
+
+    run(n, body)
+
+
+def test_a_mark_does_not_outlive_its_team():
+    """The area of member 1 belongs to another team when the mark comes; its own stamp is another one."""
+    memory = np.zeros((2, STRIDE), np.uint8)
+    pes = [Pe(memory, me, 2) for me in range(2)]
+    for pe, stamp in zip(pes, (5, 6), strict=True):
+        _native.stamp(pe.wires[0], stamp)
+    pes[0].call("leave", b"late")
+    assert pes[0].call("breaker") == (0, b"late")
+    assert pes[1].call("breaker") == (-1, b"")
+    _native.stamp(pes[1].wires[0], 5)
+    assert pes[1].call("breaker") == (0, b"late")
+    _native.stamp(pes[0].wires[0], 7)
+    assert pes[0].call("breaker") == (-1, b"")
+    assert pes[1].call("breaker") == (0, b"")  # whose area has other facts now
+
+
+def test_a_sum_of_what_a_member_has_changed_after_it_has_left_is_not_returned():
+    """Member 0 has done its share and gives up while the other one, whose share is on fresh pages, still reads it."""
+    count, room = 1 << 21, 1 << 24
+    for _ in range(8):
+        memory = np.zeros((2, AREA + 2 * room), np.uint8)
+        arrays = memory[:, AREA:].view(np.int64).reshape(2, 2, count)
+        arrays[:, :, : count // 2] = 1
+        outcomes = {}
+
+        def body(me, memory=memory, arrays=arrays, outcomes=outcomes):
+            base = memory.ctypes.data + me * memory.strides[0]
+            wires = (base, memory.strides[0], me, 2)
+            places = base + AREA, base + AREA + room
+            limit = 0.0005 if me == 0 else 60.0
+            try:
+                outcomes[me] = _native.fold(wires, limit, 10, 0, SUM, INT64, *places, count, 0, 0)
+            except TimeoutError:
+                arrays[0, 1] = 77
+                outcomes[me] = BROKEN
+
+        threads = [threading.Thread(target=body, args=(me,)) for me in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if outcomes[1] == DONE:
+            assert (arrays[1, 0, : count // 2] == 2).all() and (arrays[1, 0, count // 2 :] == 0).all()
+        else:
+            assert outcomes[1] == BROKEN

@@ -1,6 +1,7 @@
 """9.3, 9.9: a collective that PEs call with different sizes or types is an error on all of them, and their next call works."""
 
 import re
+from itertools import combinations
 
 import pytest
 import torch
@@ -93,7 +94,7 @@ def test_small_broadcasts_that_are_not_the_roots_are_refused_there(odd, me, npes
     target, source = shmem.zeros(600), shmem.full((600,), 1.0 + me)
     if target.is_cuda:
         pytest.skip("broadcasts of GPU memory compare as all copies do")
-    text = rf"^broadcast: PE {me}: call: got \d+ float32 elements here, and another size or type on the root, .*TEAM_WORLD$"
+    text = rf"^broadcast: PE {me}: call: got \d+ float32 elements from root 0 here, and another size or type on the root, .*TEAM_WORLD$"
     refusals = []
     for size in (last_differs(me, npes, 8, odd), 8, 8):
         try:
@@ -167,4 +168,83 @@ def test_different_routines_are_refused_on_all_pes(me, npes):
     call = last_differs(me, npes, lambda: shmem.sum_reduce(word, word), lambda: shmem.collect(word, word))
     refused_by_all(shmem.ArgumentError, anywhere(text), call)
     shmem.sum_reduce(word.fill_(1), word)
+    assert word.item() == npes
+
+
+def _split():
+    shmem.TEAM_WORLD.split_strided().destroy()
+
+
+def _arrays(count, npes, dtype=torch.float32):
+    return torch.zeros(count * npes, dtype=dtype), torch.ones(count, dtype=dtype)
+
+
+def calls_of(npes):
+    """One call of each kind, by name. All names are different collectives."""
+    target, source = shmem.zeros(8 * npes), shmem.ones(8 * npes)
+    big, ones = shmem.zeros(80_000 * npes), shmem.ones(80_000)
+    private, given = torch.zeros(8), torch.ones(8)
+    two = {"broadcast": (0,), "broadcast from the last PE": (npes - 1,), "reduce_on_stream": ("sum",)}
+    names = [
+        *("broadcast", "broadcast from the last PE", "fcollect", "collect", "alltoall", "sum_inscan", "sum_exscan"),
+        *("sum_reduce", "max_reduce", "fcollect_on_stream", "alltoall_on_stream", "reduce_on_stream"),
+    ]
+    calls = {
+        name: lambda name=name: getattr(shmem, name.split()[0])(target, source[:8], *two.get(name, ()), size=8)
+        for name in names
+        if "alltoall" not in name
+    }
+    calls |= {
+        name: lambda name=name: getattr(shmem, name)(target, source) for name in ("alltoall", "alltoall_on_stream")
+    }
+    return calls | {
+        "alltoalls": lambda: shmem.alltoalls(target, source, 2, 1, 2),
+        "large min_reduce": lambda: shmem.min_reduce(big, ones),
+        "prod_reduce of private arrays": lambda: shmem.prod_reduce(private, given.repeat(100), 8),
+        "barrier_all": shmem.barrier_all,
+        "sync": shmem.TEAM_WORLD.sync,
+        "barrier_on_stream": shmem.barrier_on_stream,
+        "allocation": lambda: shmem.free(shmem.zeros(100)),
+        "free": lambda: shmem.free(big),
+        "unregister": lambda: shmem.TEAM_WORLD.meeting.sync("unregister"),
+        "split": _split,
+    }
+
+
+def refusal_of(call):
+    """What this PE is told: in the call, or in the next one if it was the root of a broadcast, which waits for nobody."""
+    try:
+        call()
+        shmem.sync_all()
+    except shmem.ShmemError as error:
+        return str(error)
+    return "nothing"
+
+
+def test_every_two_different_collectives_are_an_error_on_all_pes_at_once(me, npes):
+    """The last PE calls another one, and the first of each pair in turn; then all call alike again."""
+    calls = calls_of(npes)
+    word = shmem.zeros(1, dtype=torch.int64)
+    if word.is_cuda:
+        pytest.skip("calls on streams meet on the GPU")
+    for first, second in combinations(calls, 2):
+        for usual, odd in ((first, second), (second, first)):
+            said = refusal_of(calls[last_differs(me, npes, usual, odd)])
+            assert re.search(r": (call|size|root|dtype): got .* on PEs? 0.* and .* on PE ", said), (usual, odd, said)
+            shmem.sum_reduce(word.fill_(1), word)
+            assert word.item() == npes, (usual, odd)
+
+
+@pytest.mark.parametrize("count", [8, 300_000])
+@pytest.mark.parametrize("private", [False, True])
+def test_different_roots_of_a_broadcast_are_refused_on_all_pes_and_named(private, count, me, npes):
+    target, source = shmem.zeros(count), shmem.full((count,), 1.0 + me)
+    if private:
+        target, source = target.clone(), source.clone()
+    root = last_differs(me, npes, 0, npes - 1)
+    said = refusal_of(lambda: shmem.broadcast(target, source, root))
+    where = anywhere(f"{count} float32 elements")
+    assert re.search(f"got .*{where} from root 0 on PEs? 0.* and .*{where} from root {npes - 1} on PE", said), said
+    word = shmem.ones(1, dtype=torch.int64)
+    shmem.sum_reduce(word, word)
     assert word.item() == npes

@@ -48,6 +48,7 @@ ERRORS = {
     "UnreachableError": RuntimeError,
     "LaunchError": RuntimeError,
     "WaitTimeoutError": TimeoutError,
+    "BrokenTeamError": RuntimeError,
 }
 OBJECTS = {
     "TEAM_WORLD": "Team",

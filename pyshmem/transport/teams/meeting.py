@@ -13,15 +13,16 @@ import numpy as np
 
 from pyshmem.runtime import _native, areas, differing_calls
 from pyshmem.runtime.arguments import may_be_private
+from pyshmem.runtime.broken_teams import leave, leave_by, refuse_broken
 from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.differing_calls import BARRIER, Call, share_word
-from pyshmem.runtime.errors import listed
+from pyshmem.runtime.differing_calls import Call, barriers, share_word
+from pyshmem.runtime.errors import WaitTimeoutError, listed
 from pyshmem.runtime.heap import Heap, views
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
 from pyshmem.transport.teams import kernels, staging, tensors
 from pyshmem.transport.teams.operators import (
-    DIFFERENT,
+    BROKEN,
     DONE,
     LOOPS,
     OPERATORS,
@@ -44,7 +45,8 @@ class Meeting:
     Targets are ready on all members before any member calls, so members write into the targets of others at once.
     Addresses are those of this PE. Private arrays are passed through staging memory of the team, see staging.
     Errors of all calls: WaitTimeoutError, which names the missing members; those of differing_calls, on all members, if
-    routine, dtype or size differ.
+    routine, dtype, size or root differ; BrokenTeamError, also in all later calls, if an exception has ended a call of some
+    member: a later call of that member must not be combined with it.
     """
 
     __slots__ = ("area_index", "me", "name", "pes", "size", "spans", "wires")
@@ -62,35 +64,33 @@ class Meeting:
 
     def sync(self, routine: str, call: Call | None = None) -> None:
         """Wait until all members have called sync, with the same ``call``. The call is also a full fence."""
+        word = barriers[routine] if call is None else call.word
         try:
-            different = _native.sync(self.wires, job.timeout, job.spins, BARRIER if call is None else call.word)
-        except TimeoutError:
-            self.refuse_timeout(routine)
-        if different:
-            self.refuse_difference(routine, call)
+            left = _native.sync(self.wires, job.timeout, job.spins, word)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
+        if left:
+            self._refuse(routine, call, left)
 
     def share(self, routine: str, note: bytes) -> list[bytes]:
         """Return the notes of all members, which have the same length of at most 256 bytes. The call is also a barrier."""
         try:
             notes = _native.share(self.wires, job.timeout, job.spins, note, share_word(note))
-        except TimeoutError:
-            self.refuse_timeout(routine)
-        if notes is None:
-            self.refuse_difference(routine)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
+        if type(notes) is int:
+            self._refuse(routine, None, notes)
         return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
 
     def agree(self, routine: str, private: int, word: int) -> int:
-        """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member.
-
-        DIFFERENT: the members' words differ, and all of them call refuse_difference next.
-        """
-        return self._step(routine, _native.agree, private, word)
+        """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member."""
+        return self._step(_native.agree, private, word)
 
     def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
         """Perform a collective by one native call, and return what remains to be done.
 
         UNTOUCHED: everything, because the arguments need the slow path. STAGED: the call has begun; some arrays are private.
-        DIFFERENT: the call must be refused.
+        DIFFERENT, UNLIKE, BROKEN: the call must be refused.
         call, detail: the numbers of _native.quick.
         """
         try:
@@ -107,8 +107,8 @@ class Meeting:
                 size,
                 may_be_private,
             )
-        except TimeoutError:
-            self.refuse_timeout(routine)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
         return left
 
     def broadcast(
@@ -120,74 +120,98 @@ class Meeting:
         Errors: ArgumentError if the target is symmetric on the root and private here, or this call is not the root's.
         """
         call = what.call(routine, heap)
-        if left == UNTOUCHED:
-            copy = what.dest, what.src, what.counts[0] * what.item
-            if heap is native_heap:
-                left = self._step(routine, _native.broadcast, root, *copy, private, call.word)
-            else:
-                left = tensors.broadcast(routine, heap, self, private, call.word, root, *copy)
-        if left == DIFFERENT:
-            self.refuse_difference(routine, call)
-        if left == UNLIKE:
-            differing_calls.refuse_unlike(self.name, routine, call)
-        if left == REFUSED:
-            staging.refuse_mixture(routine, self, root, private)
-        if left == STAGED:
-            staging.broadcast(routine, heap, self, root, what)
+        try:
+            if left == UNTOUCHED:
+                copy = what.dest, what.src, what.counts[0] * what.item
+                if heap is native_heap:
+                    left = self._step(_native.broadcast, root, *copy, private, call.word)
+                else:
+                    left = tensors.broadcast(routine, heap, self, private, call._replace(root=root).word, root, *copy)
+            if left == REFUSED:
+                staging.refuse_mixture(routine, self, root, private)
+            if left == STAGED:
+                staging.broadcast(routine, heap, self, root, what)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
+        if left not in (DONE, STAGED):
+            self._refuse(routine, call._replace(root=root), left)
 
     def scatter(self, routine: str, heap: Heap, what: Blocks, private: int = 0, left: int = UNTOUCHED) -> None:
         """Copy block j of ``src`` to member j, where it becomes the block of this PE in ``dest``."""
         call = what.call(routine, heap)
-        if left == UNTOUCHED:
-            item, count = what.item, what.counts[self.me]
-            dest = what.dest + what.start(self.me) * item
-            whole = what.tst == what.sst == 1
-            steps = (count * item, 0, 0, 1) if whole else (item, what.tst * item, what.sst * item, count)
-            copy = dest, what.src, what.skip * item, *steps
-            if heap is native_heap:
-                left = self._step(routine, _native.scatter, *copy, private & TARGET, call.word)
-            else:
-                left = tensors.scatter(routine, heap, self, private & TARGET, call.word, *copy)
-        if left == DIFFERENT:
-            self.refuse_difference(routine, call)
-        if left == STAGED:
-            staging.scatter(routine, heap, self, what, private)
+        try:
+            if left == UNTOUCHED:
+                item, count = what.item, what.counts[self.me]
+                dest = what.dest + what.start(self.me) * item
+                whole = what.tst == what.sst == 1
+                steps = (count * item, 0, 0, 1) if whole else (item, what.tst * item, what.sst * item, count)
+                copy = dest, what.src, what.skip * item, *steps
+                if heap is native_heap:
+                    left = self._step(_native.scatter, *copy, private & TARGET, call.word)
+                else:
+                    left = tensors.scatter(routine, heap, self, private & TARGET, call.word, *copy)
+            if left == STAGED:
+                staging.scatter(routine, heap, self, what, private)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
+        if left not in (DONE, STAGED):
+            self._refuse(routine, call, left)
 
     def fold(
         self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any], private: int = 0, left: int = UNTOUCHED
     ) -> None:
         """Reduce or scan. context: returns the team's device context, for a reduction by a kernel."""
         loop, call = LOOPS.get(what.dtype), what.call(heap)
-        if left == UNTOUCHED and heap is native_heap and loop is not None:
-            places = what.dest, what.src, what.nelems, private, call.word
-            left = self._step(routine, _native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
-        elif left == UNTOUCHED:
-            left = tensors.agree(routine, heap, self, private, call.word)
-            by_kernel = left == DONE and what.mode == REDUCE and not self.spans
-            if left == DONE and not (by_kernel and kernels.reduce(routine, heap, self, what, context)):
-                tensors.fold(routine, heap, self, what)
-        if left == DIFFERENT:
-            self.refuse_difference(routine, call)
-        if left == STAGED:
-            staging.fold(routine, heap, self, what, context)
-
-    def _step(self, routine: str, step: Callable[..., int], *arguments: int) -> int:
-        """Make a native call, and return what remains to be done."""
         try:
-            return step(self.wires, job.timeout, job.spins, *arguments)
-        except TimeoutError:
-            self.refuse_timeout(routine)
+            if left == UNTOUCHED and heap is native_heap and loop is not None:
+                places = what.dest, what.src, what.nelems, private, call.word
+                left = self._step(_native.fold, what.mode, OPERATORS[what.op].code, loop, *places)
+            elif left == UNTOUCHED:
+                left = tensors.agree(routine, heap, self, private, call.word)
+                by_kernel = left == DONE and what.mode == REDUCE and not self.spans
+                if left == DONE and not (by_kernel and kernels.reduce(routine, heap, self, what, context)):
+                    tensors.fold(routine, heap, self, what)
+            if left == STAGED:
+                staging.fold(routine, heap, self, what, context)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
+        if left not in (DONE, STAGED):
+            self._refuse(routine, call, left)
+
+    def _step(self, step: Callable[..., int], *arguments: int) -> int:
+        """Make a native call, and return what remains to be done."""
+        return step(self.wires, job.timeout, job.spins, *arguments)
 
     def missing(self) -> list[int]:
         """Return the members that have not reached the call that this PE is in."""
         return [max(each, ~each) for each in _native.absent(self.wires, job.timeout, job.spins)]
 
+    def _refuse(self, routine: str, call: Call | None, left: int) -> NoReturn:
+        """Refuse a call, as ``left`` says."""
+        if left == BROKEN:
+            self.refuse_broken(routine)
+        if left == UNLIKE and call is not None:
+            differing_calls.refuse_unlike(self.name, routine, call)
+        self.refuse_difference(routine, call)
+
     def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
         """Refuse the members' calls, which differ. Collective: a member learns of a difference if and only if all do."""
         try:
             differing_calls.refuse(self.wires, self.name, routine, call)
-        except TimeoutError:
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
+        self.refuse_broken(routine)
+
+    def _leave(self, routine: str, error: BaseException) -> NoReturn:
+        """An exception ends this PE's call: unless it does so on all, the team makes no more calls. Errors: ``error``."""
+        if isinstance(error, TimeoutError) and not isinstance(error, WaitTimeoutError):
             self.refuse_timeout(routine)
+        leave_by(self.wires, routine, error)
+        raise error
+
+    def refuse_broken(self, routine: str) -> NoReturn:
+        """Refuse a call of a team that makes no more. Errors: BrokenTeamError."""
+        refuse_broken(self.wires, self.name, routine)
 
     def refuse_timeout(self, routine: str) -> NoReturn:
         """Report the missing members, and what is known about where they are. Errors: WaitTimeoutError."""
@@ -196,8 +220,10 @@ class Meeting:
         behind = [each for each in absent if each >= 0]
         said = [f"no answer from {listed(silent)}"] if silent else []
         said += [f"no call from {listed(behind)}"] if behind or not silent else []
+        got = " and ".join(said)
+        leave(self.wires, routine, f"a time-out: {got} in {job.timeout:g} s")
         pes = [self.pes[pe] for pe in (*silent, *behind)]
-        refuse_timeout(routine, "team", f"{' and '.join(said)} of {self.name}", "all of them to call it", pes)
+        refuse_timeout(routine, "team", f"{got} of {self.name}", "all of them to call it", pes)
 
 
 def _distances(pes: Sequence[int], me: int, spans: bool) -> tuple[Any, ...]:

@@ -41,7 +41,7 @@ OPERATORS = {
 }
 REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
 # what remains to be done of a collective, as in _teams.h
-DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE = range(6)
+DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN = range(7)
 TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
 
 

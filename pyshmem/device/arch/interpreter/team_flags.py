@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from functools import partial
 from typing import Any, NoReturn
 
@@ -10,11 +12,14 @@ from pyshmem.device.arch.interpreter.ordering import quiet
 from pyshmem.device.arch.interpreter.refusing import in_kernel, refuse_call
 from pyshmem.device.arch.interpreter.translation import away
 from pyshmem.device.arch.interpreter.values import decoded, number
-from pyshmem.runtime import _native, areas, differing_calls
+from pyshmem.runtime import _native, areas, broken_teams, differing_calls
 from pyshmem.runtime.comparisons import GE
 from pyshmem.runtime.errors import OutOfRangeError, listed
 from pyshmem.runtime.host_timeouts import refuse_timeout
 from pyshmem.runtime.job import job
+
+BROKEN = 6  # as in _teams.h
+_LOOK = 0.1  # seconds between two looks whether a member has left a call
 
 
 def synchronise(ctx: Any, routine: str) -> None:
@@ -22,11 +27,16 @@ def synchronise(ctx: Any, routine: str) -> None:
     quiet(ctx)
     team = areas.wires[number(ctx.sync_area)], job.timeout, job.spins
     missing = partial(_native.absent, *team)  # pyshmem.runtime.host_timeouts calls it too
+    name = in_kernel(routine)
     try:
-        if _native.sync(*team):
-            differing_calls.refuse(team[0], "its team", in_kernel(routine), None)
+        left = _native.sync(*team, differing_calls.barriers[f"kernel {routine}"])
+        if left == BROKEN or (left and differing_calls.refuse(team[0], "its team", name, None)):
+            broken_teams.refuse_broken(team[0], "its team", name)
     except TimeoutError:
         _refuse_absent(ctx, routine, missing())
+    except BaseException as error:
+        broken_teams.leave_by(team[0], name, error)
+        raise
 
 
 def tell_all(ctx: Any, address: Any, value: Any) -> None:
@@ -65,14 +75,26 @@ def check_slot(ctx: Any, routine: str, program: Any) -> Any:
 
 def await_word(ctx: Any, routine: str, member: int, address: int, value: int) -> int:
     """Wait until a member's word on this PE has reached ``value``, and return the value seen. Errors: WaitTimeoutError."""
+    wires, name = areas.wires[number(ctx.sync_area)], in_kernel(routine)
+    until = time.monotonic() + (job.timeout or math.inf)
     try:
-        return int(_native.wait_int64(address, GE, value, job.timeout, job.spins))
-    except TimeoutError:
-        _refuse_absent(ctx, routine, [member])
+        while True:
+            if broken_teams.is_broken(wires):
+                broken_teams.refuse_broken(wires, "its team", name)
+            left = until - time.monotonic()
+            try:
+                return int(_native.wait_int64(address, GE, value, max(min(left, _LOOK), 1e-9), job.spins))
+            except TimeoutError:
+                if left <= _LOOK:
+                    _refuse_absent(ctx, routine, [member])
+    except BaseException as error:
+        broken_teams.leave_by(wires, name, error)
+        raise
 
 
 def _refuse_absent(ctx: Any, routine: str, pes: list[int]) -> NoReturn:
     """Report the PEs of ctx's team that have not come. Errors: WaitTimeoutError."""
+    broken_teams.leave(areas.wires[number(ctx.sync_area)], in_kernel(routine), f"a time-out in {job.timeout:g} s")
     start, step = decoded(number(ctx.start)), decoded(number(ctx.step))
     got, world = f"no call from {listed(pes)} of its team", [start + pe * step for pe in pes]
     refuse_timeout(in_kernel(routine), "ctx", got, "all of them to call it", world)
