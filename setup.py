@@ -17,6 +17,8 @@ LIBRARY = "pyshmem.capi.libpyshmem"
 VERSION = runpy.run_path("pyshmem/version.py")["__version__"]
 # `pyshmem bench` runs them as the package benchmarks, which is in the folder pyshmem/suites where pyshmem is installed
 SUITES = {f"pyshmem.suites.{name}": name.replace(".", "/") for name in find_packages(include=["benchmarks*"])}
+# installed as pyshmem.launch
+LAUNCH = {f"pyshmem.{name}": name.replace(".", "/") for name in find_packages(include=["launch*"])}
 FLAGS = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off", "-pthread"]
 
 
@@ -56,8 +58,8 @@ class BuildNative(build_ext):
 
 
 setup(
-    packages=[*find_packages(include=["pyshmem*"]), "pyshmem.launch", *SUITES],
-    package_dir={"pyshmem.launch": "launch", **SUITES},
+    packages=[*find_packages(include=["pyshmem*"]), *LAUNCH, *SUITES],
+    package_dir={**LAUNCH, **SUITES},
     cmdclass={"build_ext": BuildNative, "build_py": BuildModules},
     ext_modules=[
         Extension(

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 import pyshmem as shmem  # before triton: it chooses the interpreter where there is no GPU
+from pyshmem.kernels.compiled import CachedKernel
+from pyshmem.kernels.signature import words_of
+from pyshmem.memory.heap import heaps
 from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.launch import CachedKernel
-from pyshmem.runtime.gpu.signature import words_of
-from pyshmem.runtime.heap import heaps
 
 Step = Callable[[], object]
 

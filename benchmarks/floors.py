@@ -18,7 +18,7 @@ from pyshmem import irregular
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.works.spmv import Operands, product
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
-from pyshmem.runtime.gpu.launch import current_stream
+from pyshmem.kernels.compiled import current_stream
 
 FLOORS = EACH_ONCE, BY_COLUMNS = "each byte once", "x by columns"
 _BLOCK = 1024

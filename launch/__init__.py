@@ -6,4 +6,4 @@ import sys
 WITHOUT_TORCH = """import importlib.util, sys
 sys.modules["pyshmem"] = importlib.util.module_from_spec(importlib.util.find_spec("pyshmem"))
 """
-PYSHMEMRUN = (sys.executable, "-c", f"{WITHOUT_TORCH}from pyshmem.launch.run import main\nsys.exit(main())")
+PYSHMEMRUN = (sys.executable, "-c", f"{WITHOUT_TORCH}from pyshmem.launch.run.command import main\nsys.exit(main())")

@@ -15,12 +15,14 @@ from importlib import import_module
 from itertools import permutations
 from typing import Any
 
-from pyshmem.runtime import environment, interpreter, requirements, site_defaults
-from pyshmem.runtime.errors import ArgumentError
+from pyshmem.base import environment, interpreter, site_defaults
+from pyshmem.base.errors import ArgumentError
+from pyshmem.start import requirements
 from pyshmem.version import OPENSHMEM, __version__
 
-from . import WITHOUT_TORCH, libmpi
-from .launchers import LaunchError, candidates
+from . import WITHOUT_TORCH
+from .run import libmpi
+from .run.launchers import LaunchError, candidates
 
 DESCRIPTION = """info prints the versions, MPI and its launcher, cores and memory, GPUs and their links, the memory that
 heaps would use and why, and what is missing. Exit status: 0, or 1 if something that every job needs is missing."""
@@ -28,7 +30,7 @@ heaps would use and why, and what is missing. Exit status: 0, or 1 if something 
 ABILITIES = f"""{WITHOUT_TORCH}
 from mpi4py import MPI
 print(*MPI.Get_version(), ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")[MPI.Query_thread()])
-from pyshmem.runtime.libfabric import description
+from pyshmem.transport.far.libfabric import description
 print(description())
 """
 PREFIXES = ("SHMEM_", "SMA_", "PYSHMEM_", "MPI4PY_", "TRITON_")
@@ -60,7 +62,7 @@ def show() -> list[str]:
 
 
 def _versions(missing: list[str]) -> Iterator[str]:
-    folder = os.path.dirname(requirements.__file__).removesuffix("/runtime")
+    folder = os.path.dirname(requirements.__file__).removesuffix("/start")
     yield f"{__version__}, OpenSHMEM {OPENSHMEM[0]}.{OPENSHMEM[1]}, in {folder}"
     yield requirements.versions()
     try:
@@ -158,8 +160,8 @@ def _links() -> Iterator[str]:
 
 def _mapping(torch: Any) -> str:
     """The mapping that init would choose on the first GPU."""
-    from pyshmem.runtime.gpu.driver import Driver
-    from pyshmem.runtime.gpu.mapping import choose
+    from pyshmem.memory.gpu.driver import Driver
+    from pyshmem.memory.gpu.mapping import choose
 
     vendor = "hip" if torch.version.hip else "cuda"
     wishes = environment.read("PYSHMEM_PEER_MAP"), environment.read("PYSHMEM_HIP_MEMORY")

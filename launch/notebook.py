@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from . import PYSHMEMRUN
-from .interactive import END
+from .run.interactive import END
 
 USAGE = "%pyshmem -n 4, with more options of pyshmemrun, starts PEs, and %pyshmem off ends them"
 

@@ -1,4 +1,4 @@
-"""The running jobs of this machine, by the pages of pyshmem.runtime.activity that their PEs have open."""
+"""The running jobs of this machine, by the pages of pyshmem.base.activity that their PEs have open."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from pyshmem.runtime.activity import NAME, PAGE, Counts, counts, description, watch
+from pyshmem.base.activity import NAME, PAGE, Counts, counts, description, watch
 
 _LINK = f"/memfd:{NAME} "
 

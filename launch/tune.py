@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from . import PYSHMEMRUN
 from .bench import with_suites
-from .doctor import gpus
+from .doctor.command import gpus
 
 DESCRIPTION = """tune measures which kernel, or copy engine, collectives on a stream are fastest with at each size, on two
 GPUs and on all of this machine, and which tile order products of bfloat16 are fastest with. It writes two files for

@@ -16,8 +16,8 @@ from importlib import import_module as _import_module
 from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
-from pyshmem.runtime import interpreter as _interpreter
-from pyshmem.runtime import requirements as _requirements
+from pyshmem.base import interpreter as _interpreter
+from pyshmem.start import requirements as _requirements
 
 _requirements.check_alone()
 _requirements.check()
@@ -27,17 +27,20 @@ if _interpreter.active():
     _requirements.check_interpreter()
 
 from pyshmem import check as check
+from pyshmem.base.errors import *
+from pyshmem.diagnosis import ranges as _ranges
+from pyshmem.diagnosis.exits import install as _install_exits
+from pyshmem.diagnosis.tracebacks import install as _install
 from pyshmem.host.addresses import *
 from pyshmem.host.allocation import *
 from pyshmem.host.amo import *
 from pyshmem.host.arrays import *
 from pyshmem.host.collectives import *
 from pyshmem.host.contexts import *
-from pyshmem.host.grids import Grid as _Grid
-from pyshmem.host.grids import grid as _make_grid
 from pyshmem.host.init import *
+from pyshmem.host.launching.grids import Grid as _Grid
+from pyshmem.host.launching.grids import grid as _make_grid
 from pyshmem.host.locks import *
-from pyshmem.host.on_stream import *
 from pyshmem.host.ordering import *
 from pyshmem.host.partitioned import *
 from pyshmem.host.pool import *
@@ -45,19 +48,16 @@ from pyshmem.host.query import *
 from pyshmem.host.registration import *
 from pyshmem.host.rma import *
 from pyshmem.host.signal import *
-from pyshmem.host.signals_on_stream import *
+from pyshmem.host.streams.collectives import *
+from pyshmem.host.streams.signals import *
+from pyshmem.host.streams.uneven import *
 from pyshmem.host.teams import *
-from pyshmem.host.uneven_on_stream import *
 from pyshmem.host.wait import *
-from pyshmem.runtime import ranges as _ranges
-from pyshmem.runtime.errors import *
-from pyshmem.runtime.exits import install as _install_exits
-from pyshmem.runtime.tracebacks import install as _install
 from pyshmem.timelines import recording as _recording
 from pyshmem.version import __version__
 
 if TYPE_CHECKING:
-    from pyshmem.runtime.heap import Device
+    from pyshmem.memory.heap import Device
 
 _install()
 _install_exits()
@@ -100,7 +100,7 @@ def launch(
     Order: collective over team, a sync without quiet: earlier puts may not have arrived when a kernel starts on another PE.
     Errors: ArgumentError, LaunchError, NotInitializedError, WaitTimeoutError.
     """
-    from pyshmem.host.launch import launch as start  # imports triton
+    from pyshmem.host.launching.launch import launch as start  # imports triton
 
     epoch: int = start(kernel, grid, args, team, cooperative, options)
     return epoch
@@ -130,7 +130,7 @@ def jit(function: Any = None, **options: Any) -> Any:
     """
     if function is None:
         return lambda given: jit(given, **options)
-    from pyshmem.host.jit import jit as make  # imports triton
+    from pyshmem.host.launching.jit import jit as make  # imports triton
 
     return make(function, lambda *args, **named: launch(*args, **named), options)
 
@@ -166,11 +166,11 @@ class _Package(_ModuleType):
 
 _sys.modules[__name__].__class__ = _Package
 if check.active:
-    from pyshmem.check.install import install as _install_checker
+    from pyshmem.check.record.install import install as _install_checker
 
     _install_checker(_sys.modules[__name__])
 if check.scheduled:
-    from pyshmem.check.schedules import install as _install_schedules
+    from pyshmem.check.schedules.host import install as _install_schedules
 
     _install_schedules(_sys.modules[__name__])
 

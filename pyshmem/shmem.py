@@ -12,7 +12,7 @@ from pyshmem.c_names import handles as _handles
 from pyshmem.c_names import rows as _rows
 from pyshmem.c_names import unfold as _unfold
 from pyshmem.c_names.table import ROWS as _ROWS
-from pyshmem.runtime import ranges as _ranges
+from pyshmem.diagnosis import ranges as _ranges
 
 _names = _rows.names(_ROWS)
 _generics = _rows.generics(_ROWS)

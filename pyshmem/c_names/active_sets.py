@@ -14,13 +14,13 @@ import numpy as np
 import torch
 
 import pyshmem
+from pyshmem.base.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.c_names.addresses import cells, exactly
 from pyshmem.c_names.constants import SYNC_SIZE, SYNC_VALUE
 from pyshmem.c_names.one_sided import span
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
 from pyshmem.host.teams import member
-from pyshmem.runtime.arguments import count_of
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.memory.arguments import count_of
 from pyshmem.transport.teams.operators import OPERATORS
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.c_names.elements import require_elements
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES, CType
-from pyshmem.runtime.arguments import an, count_of, integer_of
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.runtime.heap import heaps
+from pyshmem.memory.arguments import an, count_of, integer_of
+from pyshmem.memory.heap import heaps
 
 Tensor = torch.Tensor
 _KINDS = {each.dtype: np.dtype(str(each.dtype).removeprefix("torch.")) for each in TYPES.values()}

@@ -9,7 +9,7 @@ from pyshmem.c_names.addresses import cells
 from pyshmem.c_names.one_sided import span
 from pyshmem.c_names.types import LONG_DOUBLE
 from pyshmem.host.teams import member
-from pyshmem.runtime.arguments import count_of
+from pyshmem.memory.arguments import count_of
 
 
 def broadcast(host: Any, entry: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 
-from pyshmem.runtime import ranges
+from pyshmem.diagnosis import ranges
 
 _warned: set[str] = set()
 

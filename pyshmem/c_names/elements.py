@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.base.errors import DtypeError, refuse
 from pyshmem.c_names.types import CType
-from pyshmem.runtime.arguments import DTYPES, name_of
-from pyshmem.runtime.errors import DtypeError, refuse
+from pyshmem.memory.arguments import DTYPES, name_of
 
 _KINDS = {"i": "integer", "u": "integer", "b": "boolean", "f": "floating", "c": "complex"}  # NumPy's letters
 # struct's and ctypes'

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 import pyshmem
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, NotSymmetricError, OutOfRangeError, refuse
 from pyshmem.c_names import active_sets
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.constants import NUM_CONTEXTS
@@ -18,8 +19,7 @@ from pyshmem.c_names.handles import shmem_ctx_session_config_t, shmem_team_confi
 from pyshmem.c_names.types import TYPES
 from pyshmem.host.contexts import Ctx
 from pyshmem.host.teams import Team
-from pyshmem.runtime.arguments import as_dtype, count_of, name_of
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotSymmetricError, OutOfRangeError, refuse
+from pyshmem.memory.arguments import as_dtype, count_of, name_of
 
 _LONG, _BYTES = TYPES["long"], TYPES["mem"]
 Address = Any  # a tensor, an array, a ctypes object or pointer, or an int; None is NULL

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.elements import sizes_of
 from pyshmem.c_names.types import LONG_DOUBLE, TYPES
-from pyshmem.runtime.arguments import an, count_of, scalar_of
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.memory.arguments import an, count_of, scalar_of
 
 Tensor = torch.Tensor
 _SIGNAL = TYPES["uint64"]

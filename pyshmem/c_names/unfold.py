@@ -8,14 +8,14 @@ from types import FunctionType
 from typing import Any
 
 import pyshmem
+from pyshmem.base.errors import ArgumentError, DtypeError, refuse
 from pyshmem.c_names import active_sets, collectives, management, one_sided, waits
 from pyshmem.c_names.deprecation import warn_once
 from pyshmem.c_names.rows import Routine, Row
 from pyshmem.c_names.spellings import NUMERIC, RMA
 from pyshmem.c_names.types import HALVES, LONG_DOUBLE, TYPES, CType
 from pyshmem.host.contexts import Ctx
-from pyshmem.runtime.arguments import an
-from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
+from pyshmem.memory.arguments import an
 
 _BODIES = {
     module.__name__.rpartition(".")[2]: module for module in (active_sets, collectives, management, one_sided, waits)

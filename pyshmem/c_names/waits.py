@@ -6,15 +6,16 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.comparisons import SIGNS
+from pyshmem.base.errors import DtypeError, refuse
+from pyshmem.base.job import job
 from pyshmem.c_names.addresses import cells, exactly, word
 from pyshmem.c_names.types import TYPES
 from pyshmem.check import active as checked
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.host.wait import comparison
-from pyshmem.runtime import _native, arguments
-from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.runtime.errors import DtypeError, refuse
-from pyshmem.runtime.host_timeouts import refuse_timeout
-from pyshmem.runtime.job import job
+from pyshmem.memory import arguments
+from pyshmem.runtime import _native
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1
@@ -130,7 +131,7 @@ def _short(name: str, dtype: torch.dtype, which: int) -> Any:
         return found if which else None
 
     if checked:
-        from pyshmem.check.host_calls import wait as recorded
+        from pyshmem.check.record.host_calls import wait as recorded
 
         return recorded("test" if which else "wait_until", look)
     return look

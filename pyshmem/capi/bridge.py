@@ -16,20 +16,23 @@ from typing import Any, NoReturn
 import numpy as np
 
 import pyshmem
+from pyshmem.base import activity, environment, errors
+from pyshmem.base.comparisons import SIGNS
+from pyshmem.base.errors import ArgumentError, LaunchError, ShmemError, refuse
+from pyshmem.base.job import job
 from pyshmem.c_names import management
 from pyshmem.c_names.constants import NUM_CONTEXTS
 from pyshmem.c_names.handles import shmem_team_config_t
 from pyshmem.capi import on_gpu
 from pyshmem.capi.on_gpu import text
+from pyshmem.diagnosis import exits, host_timeouts
+from pyshmem.diagnosis import mismatched_calls as differing_calls
 from pyshmem.host import init as host_init
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
-from pyshmem.runtime import _native, activity, differing_calls, environment, errors, exits, host_timeouts
-from pyshmem.runtime.areas import pool
-from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, refuse
-from pyshmem.runtime.heap import Device, heaps
-from pyshmem.runtime.job import job
+from pyshmem.memory.areas import pool
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import Device, heaps
+from pyshmem.runtime import _native
 from pyshmem.transport.teams.operators import LOOPS
 from pyshmem.version import __version__
 

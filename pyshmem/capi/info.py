@@ -8,12 +8,12 @@ import shlex
 import sys
 from collections.abc import Sequence
 
+from pyshmem.base import environment
+from pyshmem.base.errors import ArgumentError
 from pyshmem.c_names.constants import CONSTANTS
 from pyshmem.c_names.rows import generics, names
 from pyshmem.c_names.table import ROWS
 from pyshmem.capi.compiler import HERE, command_of
-from pyshmem.runtime import environment
-from pyshmem.runtime.errors import ArgumentError
 
 DESCRIPTION = """shmem_info prints the version of OpenSHMEM, the names of the vendor, the library and its header, the command
 that compiles a C program, and all environment variables with their values. It starts no job."""

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base.far import ATOMICS
 from pyshmem.c_names import unfold
 from pyshmem.c_names.rows import names
 from pyshmem.c_names.table import ROWS
 from pyshmem.host.teams import Team
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.far import ATOMICS
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import Heap
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.heap import Heap
 from pyshmem.transport import routes
 
 _BY_NUMBER = {number: names for names, number in ATOMICS.items()}

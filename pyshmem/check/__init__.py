@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyshmem.runtime.environment import setting as _setting
+from pyshmem.base.environment import setting as _setting
 
 active = bool(_setting("PYSHMEM_RACE_TRACES")[0])
 scheduled = bool(_setting("PYSHMEM_SCHEDULE")[0])
@@ -26,6 +26,6 @@ def writes(*arrays: Any) -> None:
 
 def _tell(kind: str, arrays: tuple[Any, ...]) -> None:
     if active:
-        from pyshmem.check.telling import tell
+        from pyshmem.check.record.telling import tell
 
         tell(kind, arrays)

@@ -1,7 +1,7 @@
 """The trace of one PE: what its program did, when and on which line, in a file that outlives the process.
 
 A record is its size, marked if a first reading needs it, and a tuple of marshal: time in nanoseconds of the machine's one
-monotonic clock, kind, number of the source line, and what the kind says, which pyshmem.check.analysis reads. The file is
+monotonic clock, kind, number of the source line, and what the kind says, which pyshmem.check.analyse reads. The file is
 mapped: a PE that is killed loses nothing.
 """
 

@@ -10,7 +10,7 @@ pe: an int, counted in ctx's team; it may be known at run time only.
 # ruff: noqa: E402
 from types import ModuleType as _ModuleType
 
-from pyshmem.runtime import interpreter as _interpreter
+from pyshmem.base import interpreter as _interpreter
 
 _interpreter.require()
 

@@ -9,7 +9,7 @@ Errors: ImportError where no Gluon kernel could run.
 """
 
 from pyshmem import device as _device
-from pyshmem.runtime import interpreter as _interpreter
+from pyshmem.base import interpreter as _interpreter
 
 if _interpreter.active():
     raise ImportError(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import triton.language as tl
 
+from pyshmem.base import comparisons
 from pyshmem.device import arch, transport
 from pyshmem.device.arch import jit
 from pyshmem.device.collectives.scratch import count_of, programs, slot_of_one
-from pyshmem.runtime import comparisons
 
 
 @jit

@@ -6,10 +6,10 @@ from functools import partial
 
 import triton.language as tl
 
+from pyshmem.base import comparisons
 from pyshmem.device import arch
 from pyshmem.device.arch import jit
 from pyshmem.device.templates import documented
-from pyshmem.runtime import comparisons
 
 CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE = (
     tl.constexpr(getattr(comparisons, name)) for name in comparisons.NAMES

@@ -15,13 +15,13 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.distributed import lanes
 from pyshmem.distributed.differences import GroupMeeting, kind_of
 from pyshmem.distributed.lanes import Lane
 from pyshmem.distributed.messages import RECV, SEND, Line, Message, is_plain, mailbox, plain
 from pyshmem.host.teams import Team
-from pyshmem.runtime.arguments import require_one_dtype
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.memory.arguments import require_one_dtype
 
 _TYPES = ReduceOp.RedOpType
 _OPS = {

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from triton import knobs
 
-from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.base.errors import ArgumentError, refuse
 
 _SOURCE = Path(__file__).with_name("_symm_mem.cpp")
 _NAME = "_symm_mem"

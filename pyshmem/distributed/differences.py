@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 from torch import Tensor
 from torch.distributed import ReduceOp
 
-from pyshmem.runtime.arguments import name_of
-from pyshmem.runtime.differing_calls import CODES, Call
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, grouped, listed, refuse
-from pyshmem.runtime.host_timeouts import refuse_timeout
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, grouped, listed, refuse
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
+from pyshmem.diagnosis.mismatched_calls import CODES, Call
+from pyshmem.memory.arguments import name_of
 from pyshmem.transport.teams.meeting import Meeting
 from pyshmem.transport.teams.operators import DIFFERENT
 

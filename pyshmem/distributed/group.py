@@ -25,8 +25,8 @@ from pyshmem.distributed.profiles import profiler, recorded
 from pyshmem.distributed.works import DONE, Calls, Streams, Worker
 from pyshmem.host.pool import pool_of
 from pyshmem.host.teams import member
-from pyshmem.runtime.areas import pool
-from pyshmem.runtime.heap import heaps
+from pyshmem.memory.areas import pool
+from pyshmem.memory.heap import heaps
 
 Tensors = list[torch.Tensor]
 _SUM, _AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 import pyshmem as shmem
-from pyshmem.host import on_stream
+from pyshmem.base.errors import HeapExhaustedError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.collectives import Pair, context_of
+from pyshmem.host.streams import collectives as on_stream
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import require_launched
 from pyshmem.kernels.methods_by_size import SENT, WORDS
 from pyshmem.kernels.plans import kernels, known
+from pyshmem.memory.areas import lent
+from pyshmem.memory.heap import heaps, views
 from pyshmem.runtime import _native
-from pyshmem.runtime.areas import lent
-from pyshmem.runtime.errors import HeapExhaustedError, refuse
-from pyshmem.runtime.heap import heaps, views
-from pyshmem.runtime.job import job
 from pyshmem.transport.routes import streams
 from pyshmem.transport.teams.operators import OPERATORS
 

@@ -12,15 +12,15 @@ from typing import Any
 import torch.distributed as dist
 
 import pyshmem as shmem
+from pyshmem.base.bootstrap import StoreComm
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, LaunchError, WaitTimeoutError, listed, refuse
+from pyshmem.base.job import job
 from pyshmem.distributed.differences import GroupMeeting
 from pyshmem.distributed.lanes import Lane, arena
 from pyshmem.distributed.messages import mailbox
 from pyshmem.host.teams import Team
-from pyshmem.runtime import how_started
-from pyshmem.runtime.areas import begin, clear, pool
-from pyshmem.runtime.bootstrap import StoreComm
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, WaitTimeoutError, listed, refuse
-from pyshmem.runtime.job import job
+from pyshmem.memory.areas import begin, clear, pool
+from pyshmem.start import how_started
 
 _FOREVER = timedelta(days=30)
 _life: list[int] = []  # the number of torch's default group: another one may use its store and its names anew

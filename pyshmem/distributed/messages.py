@@ -18,12 +18,12 @@ import numpy as np
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import DtypeError, OutOfRangeError, ShmemError, refuse
+from pyshmem.base.job import job
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.distributed.works import Work
 from pyshmem.host.init import listeners
-from pyshmem.runtime.arguments import KINDS, name_of
-from pyshmem.runtime.errors import DtypeError, OutOfRangeError, ShmemError, refuse
-from pyshmem.runtime.host_timeouts import refuse_timeout
-from pyshmem.runtime.job import job
+from pyshmem.memory.arguments import KINDS, name_of
 
 _DEPTH = 4  # slots for each sender
 _MOST = 64 << 10  # bytes of a slot, if the mailbox stays below _ROOM

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import _rendezvous_handlers, register_rendezvous_handler
 
 import pyshmem as shmem
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 from pyshmem.transport.far.interfaces import offered
 
 _by_variables = _rendezvous_handlers["env"]

@@ -18,12 +18,7 @@ import triton.language as tl
 
 import pyshmem as shmem
 from pyshmem import device as dev
-from pyshmem.device.wait import wait
-from pyshmem.distributed.compiled import compiled
-from pyshmem.host.teams import TEAM_WORLD
-from pyshmem.kernels.bound_kernels import Prepared
-from pyshmem.runtime.arguments import count_of, require_init
-from pyshmem.runtime.errors import (
+from pyshmem.base.errors import (
     HeapExhaustedError,
     NotSymmetricError,
     OutOfRangeError,
@@ -31,8 +26,13 @@ from pyshmem.runtime.errors import (
     WaitTimeoutError,
     refuse,
 )
-from pyshmem.runtime.heap import Heap, heaps
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
+from pyshmem.device.wait import wait
+from pyshmem.distributed.compiled import compiled
+from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.memory.arguments import count_of, require_init
+from pyshmem.memory.heap import Heap, heaps
 
 __all__ = ["enable"]
 

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from pyshmem.base.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.distributed.dispatch import untraced
-from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
-from pyshmem.runtime.gpu.heap import raw_stream
+from pyshmem.memory.gpu.heap import raw_stream
 
 
 class Work(dist.Work):

@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, NotSymmetricError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.allocation import heap_for
 from pyshmem.host.teams import Team, member
-from pyshmem.runtime.arguments import Array, as_dtype, count_of, describe, require_init, require_symmetric
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import ArgumentError, NotSymmetricError, refuse
-from pyshmem.runtime.heap import Device, Heap, heaps
-from pyshmem.runtime.job import job
+from pyshmem.memory.arguments import Array, as_dtype, count_of, describe, require_init, require_symmetric
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import Device, Heap, heaps
 
 __all__ = ["c_address", "from_address", "heap_bases", "peer_addresses"]
 

@@ -14,9 +14,21 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from pyshmem.base.errors import (
+    ArgumentError,
+    DtypeError,
+    HeapExhaustedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+    refuse,
+)
+from pyshmem.base.job import job
+from pyshmem.diagnosis.host_timeouts import site
+from pyshmem.diagnosis.mismatched_calls import CODES, Call
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime.allocator import ALIGNMENT
-from pyshmem.runtime.arguments import (
+from pyshmem.memory.allocator import ALIGNMENT
+from pyshmem.memory.arguments import (
     Array,
     Operand,
     as_dtype,
@@ -27,21 +39,9 @@ from pyshmem.runtime.arguments import (
     require_init,
     require_symmetric,
 )
-from pyshmem.runtime.differing_calls import CODES, Call
-from pyshmem.runtime.errors import (
-    ArgumentError,
-    DtypeError,
-    HeapExhaustedError,
-    NotSymmetricError,
-    OutOfRangeError,
-    ShmemError,
-    refuse,
-)
-from pyshmem.runtime.heap import Device, Heap, default, heaps
-from pyshmem.runtime.host_timeouts import site
-from pyshmem.runtime.job import job
+from pyshmem.memory.heap import Device, Heap, default, heaps
 from pyshmem.transport import routes
-from pyshmem.transport.compared_calls import Watched
+from pyshmem.transport.teams.compared_calls import Watched
 
 __all__ = [
     "addr_accessible", "align", "calloc", "free", "is_symmetric", "malloc", "malloc_with_hints", "pe_accessible",

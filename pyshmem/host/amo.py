@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.runtime.arguments import (
+from pyshmem.memory.arguments import (
     WHOLE,
     Array,
     Operand,
@@ -26,9 +27,8 @@ from pyshmem.runtime.arguments import (
     require_writable,
     scalar,
 )
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.words import ATOMICS
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.words import ATOMICS
 from pyshmem.transport.routes import word_on
 
 __all__ = [

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.allocation import allocate, finish, is_symmetric
-from pyshmem.runtime.arguments import an, as_dtype, count_of, refuse_dtype, require_init, scalar
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import Device
+from pyshmem.memory.arguments import an, as_dtype, count_of, refuse_dtype, require_init, scalar
+from pyshmem.memory.heap import Device
 
 __all__ = [
     "arange", "array", "as_symmetric", "empty", "empty_like", "full", "full_like", "linspace", "ones", "ones_like",

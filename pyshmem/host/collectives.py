@@ -21,9 +21,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
+from pyshmem.diagnosis.mismatched_calls import CODES, Call
 from pyshmem.host.teams import Team, member
-from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import (
+from pyshmem.memory.arguments import (
     KINDS,
     Array,
     Operand,
@@ -34,10 +35,9 @@ from pyshmem.runtime.arguments import (
     refuse_dtype,
     symmetric_array,
 )
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.differing_calls import CODES, Call
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
-from pyshmem.runtime.heap import views
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import views
+from pyshmem.runtime import _native
 from pyshmem.transport.teams.operators import (
     EXSCAN,
     INSCAN,

@@ -9,10 +9,10 @@ from __future__ import annotations
 from enum import IntFlag
 from typing import Any
 
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member, refuse_team
-from pyshmem.runtime.arguments import require_init
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.job import job
+from pyshmem.memory.arguments import require_init
 from pyshmem.transport import routes
 
 __all__ = ["CTX", "CTX_DEFAULT", "CTX_INVALID", "SESSION", "Ctx", "pcontrol"]

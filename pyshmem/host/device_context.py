@@ -12,19 +12,20 @@ from typing import Any
 import torch
 import triton.language as tl
 
+from pyshmem.base import interpreter
+from pyshmem.base.environment import read
+from pyshmem.base.errors import ArgumentError, UnreachableError, refuse
+from pyshmem.base.job import job
 from pyshmem.device.arch.fields import encoded, encoded_distance, mesh_field
 from pyshmem.device.arch.targets import DIRECT, FAR, TARGETS
 from pyshmem.device.collectives.scratch import divide, head_bytes
 from pyshmem.device.context import DeviceContext
 from pyshmem.device.partitioned import MESH, NONE, MeshPartition, Partition
+from pyshmem.diagnosis.event_ring import ring
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime import areas, interpreter
-from pyshmem.runtime.arguments import require_init, symmetric_array
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
-from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.heap import Device, Heap, default, heaps
-from pyshmem.runtime.job import job
+from pyshmem.memory import areas
+from pyshmem.memory.arguments import require_init, symmetric_array
+from pyshmem.memory.heap import Device, Heap, default, heaps
 from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.routes import is_mapped
 

@@ -13,34 +13,23 @@ from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from pyshmem.base import activity, bootstrap, environment, interpreter
+from pyshmem.base.agreement import DescriptorError
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, refuse
+from pyshmem.base.job import job
+from pyshmem.diagnosis import exits, faults, host_timeouts
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
+from pyshmem.kernels.compiled import hashing
 from pyshmem.kernels.methods_by_size import open_tables
-from pyshmem.runtime import (
-    _native,
-    activity,
-    bootstrap,
-    census,
-    environment,
-    exits,
-    faults,
-    host_timeouts,
-    how_started,
-    interpreter,
-    nodes,
-    report,
-    requirements,
-)
-from pyshmem.runtime.agreement import DescriptorError
-from pyshmem.runtime.areas import begin, pool
-from pyshmem.runtime.arguments import integer_of, require_init
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.descriptors import refuse_descriptors
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, LaunchError, ShmemError, refuse
-from pyshmem.runtime.gpu import opening
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import hashing
-from pyshmem.runtime.heap import Device, default, heaps
-from pyshmem.runtime.job import job
+from pyshmem.memory.areas import begin, pool
+from pyshmem.memory.arguments import integer_of, require_init
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.descriptors import refuse_descriptors
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.heap import Device, default, heaps
+from pyshmem.runtime import _native
+from pyshmem.start import census, how_started, nodes, report, requirements
+from pyshmem.start import gpu as opening
 from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy
 from pyshmem.transport.routes import close_routes, complete, open_routes
@@ -50,8 +39,8 @@ if TYPE_CHECKING:
     import torch.distributed as dist
     from mpi4py import MPI
 
-    from pyshmem.runtime.bootstrap import Comm
-    from pyshmem.runtime.mailbox import Mailbox
+    from pyshmem.base.bootstrap import Comm
+    from pyshmem.memory.mailbox import Mailbox
 
 __all__ = [
     "THREAD", "finalize", "global_exit", "info_get_name", "info_get_version", "init", "init_thread",
@@ -213,7 +202,7 @@ def _start_mpi(thread_level: int) -> Any:
     import mpi4py
 
     if "mpi4py.MPI" not in sys.modules:
-        # so that the thread level can be requested, and pyshmem.runtime.exits finalizes MPI
+        # so that the thread level can be requested, and pyshmem.diagnosis.exits finalizes MPI
         mpi4py.rc.initialize = False
     from mpi4py import MPI
 
@@ -372,7 +361,7 @@ def _forget() -> None:
 
 def _at_exit() -> None:
     """Handle a program that ends without finalize: the operating system frees the memory. No collective step is possible,
-    because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.runtime.exits."""
+    because the other PEs may be anywhere; MPI_Finalize waits for them, see pyshmem.diagnosis.exits."""
     if job.inits and os.getpid() == _pid:
         host_timeouts.leave()
         _native.far_leave()

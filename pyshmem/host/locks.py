@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.host import allocation, arrays, ordering
 from pyshmem.host.wait import CMP
-from pyshmem.runtime.arguments import Array, refuse_dtype
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.host_timeouts import refuse_timeout
+from pyshmem.memory.arguments import Array, refuse_dtype
 from pyshmem.transport.routes import word_on
 
 __all__ = ["Lock", "clear_lock", "set_lock", "test_lock"]

@@ -15,16 +15,16 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pyshmem.base.errors import HeapExhaustedError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.allocation import allocate, finish, heap_for
 from pyshmem.host.init import listeners
 from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.memory.arguments import count_of, require_init
+from pyshmem.memory.cpu_heap import STALE
+from pyshmem.memory.heap import Device, Heap
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import count_of, require_init
-from pyshmem.runtime.cpu_heap import STALE
-from pyshmem.runtime.errors import HeapExhaustedError, refuse
-from pyshmem.runtime.heap import Device, Heap
-from pyshmem.runtime.job import job
-from pyshmem.transport.compared_calls import Watched
+from pyshmem.transport.teams.compared_calls import Watched
 
 __all__ = ["pool"]
 

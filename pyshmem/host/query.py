@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pyshmem.runtime.arguments import require_init
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
+from pyshmem.memory.arguments import require_init
 
 __all__ = ["my_pe", "n_pes"]
 

@@ -7,12 +7,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyshmem.host.init import listeners
-from pyshmem.host.teams import TEAM_WORLD
-from pyshmem.runtime.arguments import Array, Operand, an, describe, name_of, require_init
-from pyshmem.runtime.differing_calls import CODES, Call
-from pyshmem.runtime.encoding import passed
-from pyshmem.runtime.errors import (
+from pyshmem.base.encoding import passed
+from pyshmem.base.errors import (
     ArgumentError,
     DtypeError,
     HeapExhaustedError,
@@ -22,12 +18,16 @@ from pyshmem.runtime.errors import (
     listed,
     refuse,
 )
-from pyshmem.runtime.gpu.driver import DriverError
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.mapping import EVEN_HIP, VmmMapping
-from pyshmem.runtime.heap import Heap
-from pyshmem.runtime.job import job
-from pyshmem.runtime.window import Chunk, Handles, Pages, Window
+from pyshmem.base.job import job
+from pyshmem.diagnosis.mismatched_calls import CODES, Call
+from pyshmem.host.init import listeners
+from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.memory.arguments import Array, Operand, an, describe, name_of, require_init
+from pyshmem.memory.gpu.driver import DriverError
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.gpu.mapping import EVEN_HIP, VmmMapping
+from pyshmem.memory.heap import Heap
+from pyshmem.memory.window import Chunk, Handles, Pages, Window
 from pyshmem.transport import routes
 
 __all__ = ["register", "unregister"]

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 from pyshmem.host.contexts import Ctx, world_pe
-from pyshmem.runtime import _native
-from pyshmem.runtime._native import locate, locate_into, locate_strided
-from pyshmem.runtime.arguments import (
+from pyshmem.memory.arguments import (
     WHOLE,
     Array,
     Operand,
@@ -34,10 +33,11 @@ from pyshmem.runtime.arguments import (
     scalar_of,
     transfer,
 )
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
-from pyshmem.runtime.heap import views
-from pyshmem.runtime.words import LOAD
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import views
+from pyshmem.memory.words import LOAD
+from pyshmem.runtime import _native
+from pyshmem.runtime._native import locate, locate_into, locate_strided
 from pyshmem.transport.routes import require_pe, routed, word_on
 
 __all__ = ["g", "get", "get_nbi", "ibget", "ibput", "iget", "iput", "p", "put", "put_nbi"]

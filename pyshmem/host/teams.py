@@ -1,6 +1,6 @@
 """Teams: strided triplets of world PEs, each with the meeting of its members. Spec: OpenSHMEM 1.6, 9.4.
 
-A team takes no memory from the symmetric heap: pyshmem.runtime.areas provides its area.
+A team takes no memory from the symmetric heap: pyshmem.memory.areas provides its area.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime import bootstrap
-from pyshmem.runtime.areas import RESERVED, begin, clear, pool
-from pyshmem.runtime.arguments import exact_int, integer_of, is_int, require_init
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, UnreachableError, listed, refuse
-from pyshmem.runtime.job import job
+from pyshmem.base import bootstrap
+from pyshmem.base.errors import ArgumentError, OutOfRangeError, UnreachableError, listed, refuse
+from pyshmem.base.job import job
+from pyshmem.memory.areas import RESERVED, begin, clear, pool
+from pyshmem.memory.arguments import exact_int, integer_of, is_int, require_init
 from pyshmem.transport.routes import meeting_of
 
 __all__ = ["TEAM_INVALID", "TEAM_SHARED", "TEAM_WORLD", "Team", "TeamConfig"]

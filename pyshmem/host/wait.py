@@ -1,6 +1,6 @@
 """wait_until and test: this PE polls its own memory, which peers write. Spec: OpenSHMEM 1.6, 9.10.
 
-pyshmem.runtime.words waits for words in CPU memory, pyshmem.transport for words in GPU memory.
+pyshmem.memory.words waits for words in CPU memory, pyshmem.transport for words in GPU memory.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyshmem.runtime import comparisons, words
-from pyshmem.runtime._native import several
-from pyshmem.runtime.arguments import (
+from pyshmem.base import comparisons
+from pyshmem.base.comparisons import SIGNS, Sign
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
+from pyshmem.memory import words
+from pyshmem.memory.arguments import (
     WHOLE,
     Array,
     Operand,
@@ -27,12 +31,9 @@ from pyshmem.runtime.arguments import (
     symmetric_array,
     word,
 )
-from pyshmem.runtime.comparisons import SIGNS, Sign
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import views
-from pyshmem.runtime.host_timeouts import refuse_timeout
-from pyshmem.runtime.job import job
-from pyshmem.runtime.words import LOAD, TEST, TYPES, Words
+from pyshmem.memory.heap import views
+from pyshmem.memory.words import LOAD, TEST, TYPES, Words
+from pyshmem.runtime._native import several
 from pyshmem.transport.routes import word_on
 
 __all__ = [
@@ -245,7 +246,7 @@ def _checked(routine: str, which: int, ivars: Any, cmp: Any, value: Any, status:
         address = describe(routine, "status", keep).address
     exact = scalar(routine, "value", value, operand.dtype) if values is None else values
     place = operand.heap.near, operand.heap.base, operand.address, operand.nelems, operand.dtype
-    return Words(routine, *place, comparison(routine, cmp), exact, address, keep)
+    return Words(routine, *place, comparison(routine, cmp), exact, address, keep, refuse_timeout)
 
 
 def _values(routine: str, operand: Operand, cmp_values: Any) -> np.ndarray:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys as _sys
 
+from pyshmem.diagnosis import ranges as _ranges
 from pyshmem.irregular.execution import SCHEDULES, Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.plans import Plan, plan
@@ -19,7 +20,6 @@ from pyshmem.irregular.works.pagerank import pagerank_step
 from pyshmem.irregular.works.spmm import spmm
 from pyshmem.irregular.works.spmv import spmv
 from pyshmem.irregular.works.triangles import triangle_count
-from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
     "CSR", "SCHEDULES", "Plan", "Schedule", "Work", "csr", "degree_histogram", "pagerank_step", "plan", "run", "spmm",

@@ -8,6 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base import interpreter
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular import selection, streams
 from pyshmem.irregular.cuts import Cut
@@ -29,12 +31,10 @@ from pyshmem.irregular.sequences import Sequences
 from pyshmem.irregular.sorted_groups import Sorted
 from pyshmem.irregular.values import Constants
 from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
-from pyshmem.runtime import interpreter
+from pyshmem.kernels.compiled import current_stream
+from pyshmem.memory.arguments import is_int
+from pyshmem.memory.heap import views
 from pyshmem.runtime._native import kernel_key
-from pyshmem.runtime.arguments import is_int
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.gpu.launch import current_stream
-from pyshmem.runtime.heap import views
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,

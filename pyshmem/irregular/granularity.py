@@ -6,8 +6,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base import interpreter
 from pyshmem.irregular.schedules import Schedule
-from pyshmem.runtime import interpreter
 
 _MANY = 8
 WIDE = tl.constexpr(_MANY)  # with so many sums of a tile, tiles go side by side on all schedules: a scan costs more

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
+from pyshmem.base import interpreter
+from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, refuse
 
 VALUES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INDICES = (torch.int32, torch.int64)

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Name, Schedule
 from pyshmem.irregular.shares import FETCHES, Balanced, Fetch, Segment, divided, largest_share
 from pyshmem.irregular.works.spmv import spmv
-from pyshmem.runtime.arguments import is_int, require_init
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import default
+from pyshmem.memory.arguments import is_int, require_init
+from pyshmem.memory.heap import default
 
 GAP = 16  # elements: at most a cache line of 128 bytes is fetched in vain to save a get
 

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.matrix import CSR
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 Balanced = Literal["rows", "nonzeros"]
 Fetch = Literal["needed", "whole"]

@@ -8,12 +8,12 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base import interpreter
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.granularity import WIDE
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.parts import Items, Parted
 from pyshmem.irregular.values import values_of
-from pyshmem.runtime import interpreter
 
 # atoms of a group, and how many of a tile a thread takes before its lanes are added
 _SLOTS, _THREADS, _UNROLLED = (16, 4, 2) if interpreter.active() else (1024, 128, 4)

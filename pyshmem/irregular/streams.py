@@ -8,12 +8,12 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base import interpreter
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.parts import Items, Parted
 from pyshmem.irregular.sorted_groups import Sorted, sum_items
 from pyshmem.irregular.values import values_of
-from pyshmem.runtime import interpreter
 
 # atoms of a program, its threads, how many atoms of a tile a thread adds, and of tiles that have no program of their own
 _BLOCK, _THREADS, _DEEP, _LONGEST = (16, 4, 2, 8) if interpreter.active() else (1024, 128, 8, 128)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
+from pyshmem.diagnosis.event_ring import ring
+from pyshmem.kernels.compiled import CachedKernel, Loaded, early_launcher, like, on_grid, packed, refuse_launch
+from pyshmem.kernels.signature import require_addresses, require_compiled_for, require_words, words_of
+from pyshmem.memory.heap import heaps, views
 from pyshmem.runtime._native import kernel_key, launch_prepared
-from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded, early_launcher, like, on_grid, packed, refuse_launch
-from pyshmem.runtime.gpu.signature import require_addresses, require_compiled_for, require_words, words_of
-from pyshmem.runtime.heap import heaps, views
 
 # what finds the variants of a kernel, without the compiler if one like it has been found before
 _kept = cache(CachedKernel)

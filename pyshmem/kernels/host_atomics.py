@@ -14,14 +14,14 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base import far
 from pyshmem.device.arch.gpu import atomics
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.kernels.bound_kernels import bind
-from pyshmem.runtime import far
+from pyshmem.kernels.compiled import CachedKernel, Loaded
+from pyshmem.memory.gpu.heap import gpu
 from pyshmem.runtime._native import launch_prepared
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
 
 # For each type, the format of its bits and its Triton type. Only an addition depends on the type; other atomics use bits.
 TYPES = {getattr(torch, name): (np.dtype(name).char, getattr(tl, name)) for name in far.TYPES}

@@ -14,10 +14,10 @@ from triton import knobs
 from triton.backends import backends
 from triton.runtime.jit import KernelInterface
 
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.errors import ArgumentError, LaunchError, refuse
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import CachedKernel
+from pyshmem.base import interpreter
+from pyshmem.base.errors import ArgumentError, LaunchError, refuse
+from pyshmem.kernels.compiled import CachedKernel
+from pyshmem.memory.gpu.heap import gpu
 
 _cached = cache(CachedKernel)
 

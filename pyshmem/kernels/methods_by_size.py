@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import torch
 
-from pyshmem.runtime.agreement import gather
-from pyshmem.runtime.bootstrap import Comm
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, refuse
+from pyshmem.base.agreement import gather
+from pyshmem.base.bootstrap import Comm
+from pyshmem.base.environment import read
+from pyshmem.base.errors import ArgumentError, refuse
 
 FORMAT = "pyshmem collectives 1"
 SHIPPED = Path(__file__).parent / "method_sizes"

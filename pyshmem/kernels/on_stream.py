@@ -1,7 +1,7 @@
 """The kernels of collectives that are enqueued on torch's current stream, and the choice among them.
 
 Program p exchanges data only with program p on the other PEs. All counters are in the scratch memory of the team, so CUDA
-graphs can replay the kernels. See pyshmem.host.on_stream.
+graphs can replay the kernels. See pyshmem.host.streams.collectives.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from pyshmem.device.collectives.tiles import WORDS_MEMBERS
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
 from pyshmem.kernels.bound_kernels import Bound, bind, may_be_early
+from pyshmem.kernels.compiled import CachedKernel
 from pyshmem.kernels.methods_by_size import APART, HALVES, SENT, WORDS, Row, first, tables
+from pyshmem.memory.areas import MOST_PES
 from pyshmem.runtime._native import REDUCTIONS
-from pyshmem.runtime.areas import MOST_PES
-from pyshmem.runtime.gpu.launch import CachedKernel
 
 NUMBERS = {getattr(torch, name): getattr(tl, name) for name in REDUCTIONS["min"]}  # real dtypes
 BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from pyshmem.runtime.event_ring import ring
+from pyshmem.diagnosis.event_ring import ring
 
 _MOST = 4096
 

@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 
 from pyshmem.kernels.bound_kernels import Bound, bind
-from pyshmem.runtime.gpu.launch import CachedKernel
+from pyshmem.kernels.compiled import CachedKernel
 
 FIELDS, HEAD = tl.constexpr(9), tl.constexpr(3)
 WARPS = 8

@@ -9,13 +9,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base.far import CHUNK, OPERATORS, TYPES
 from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.kernels.bound_kernels import bind
+from pyshmem.kernels.compiled import CachedKernel
 from pyshmem.kernels.host_atomics import on_bits
-from pyshmem.runtime.far import CHUNK, OPERATORS, TYPES
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import CachedKernel
+from pyshmem.memory.gpu.heap import gpu
 
 FLOAT32, FLOAT64 = (tl.constexpr(TYPES.index(name)) for name in ("float32", "float64"))
 _COUNT, _BLOCK = tl.constexpr(len(OPERATORS)), tl.constexpr(1024)

@@ -15,9 +15,9 @@ from pyshmem.device.arch.gpu.atomics import before, behind
 from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.device.context import DeviceContext
 from pyshmem.kernels.bound_kernels import Bound, bind
+from pyshmem.kernels.compiled import CachedKernel
 from pyshmem.kernels.on_stream import array_at
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import CachedKernel
+from pyshmem.memory.gpu.heap import gpu
 
 WORDS = ["address", "value", "at"]
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.nn.cuts import place_in
 from pyshmem.nn.linear import ColumnParallelLinear, RowParallelLinear
 from pyshmem.nn.replicated import SequenceParallelLinear
 from pyshmem.ops import torch as tp
 from pyshmem.ops.attention.segments import ORDERS, Order
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Attention(torch.nn.Module):

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops.torch.team_names import handle_of, team_of
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Cut(NamedTuple):

@@ -16,8 +16,8 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.nn.cuts import Cut, place_in
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 _layers: WeakSet[Divided] = WeakSet()
 _known: WeakKeyDictionary[Optimizer, int] = WeakKeyDictionary()  # the groups of parameters of optimizers that are fit

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.nn import replicated
 from pyshmem.nn.attention import Attention, ContextParallelAttention
 from pyshmem.nn.experts import Experts
 from pyshmem.nn.linear import ColumnParallelLinear, RowParallelLinear
 from pyshmem.ops.attention.segments import Order
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 Step = Callable[[torch.nn.Module, str], torch.nn.Module]  # of a module and the name of a team
 NAME = "parallelize"

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.nn.cuts import place_in
 from pyshmem.ops import torch as tp
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 Kind = TypeVar("Kind", bound=torch.nn.Module)
 

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.nn.cuts import Cut, place_in
 from pyshmem.nn.divided import require_elementwise
 from pyshmem.ops import torch as tp
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 def gather_state_dict(model: torch.nn.Module) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import sys as _sys
 
+from pyshmem.diagnosis import ranges as _ranges
 from pyshmem.ops.attention.decode import Plan as _PlanOfDecode
 from pyshmem.ops.attention.decode import flash_decode
 from pyshmem.ops.attention.prefill import Plan as _PlanOfAttention
@@ -41,7 +42,6 @@ from pyshmem.ops.norms.reduce_scatter_rms_norm import reduce_scatter_rms_norm, r
 from pyshmem.ops.training.activations import recv_activations, send_activations
 from pyshmem.ops.training.reducer import GradientReducer
 from pyshmem.ops.workspace import reserve, reserve_bytes
-from pyshmem.runtime import ranges as _ranges
 
 __all__ = [
     "GradientReducer", "Plan", "Scaled", "all_gather_gemm", "all_reduce_rms_norm", "attention", "clear",

@@ -6,9 +6,9 @@ import hashlib
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
 from pyshmem.host.teams import Team, require_one_node
-from pyshmem.runtime.errors import ArgumentError, ShmemError, WaitTimeoutError, refuse
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 
 # Bytes that a PE shares: whether it refuses, a digest of the text, and as much of the text as there is room for.
 _RECORD, _REFUSES, _TEXT = 256, 0, 33

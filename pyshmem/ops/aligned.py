@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.compiled import small_ones
 from pyshmem.ops.agreement import require_no_capture
-from pyshmem.runtime.gpu.launch import small_ones
 
 
 class Aligned:

@@ -16,8 +16,8 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.memory.heap import default
 from pyshmem.ops import protocol
-from pyshmem.runtime.heap import default
 
 PITCH = 2  # words from flag to flag: kernels are compiled for addresses that are multiples of 16
 

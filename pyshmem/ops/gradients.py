@@ -14,8 +14,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.autograd.function import once_differentiable
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops.shares import share_of, start_of
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 Gradient = Literal["partial", "replicated"]  # of a result that all PEs have
 KINDS = get_args(Gradient)

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import torch
 
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import default
+from pyshmem.base import interpreter
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.heap import default
 
 _OCP = (torch.float8_e4m3fn, torch.float8_e5m2)
 _FNUZ = (torch.float8_e4m3fnuz, torch.float8_e5m2fnuz)

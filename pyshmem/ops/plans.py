@@ -12,15 +12,15 @@ from typing import Any, Protocol
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, DtypeError, HeapExhaustedError, ShmemError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
+from pyshmem.memory.arguments import is_number, require_init
+from pyshmem.memory.heap import default, views
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.machine import device
 from pyshmem.ops.workspace import Workspace, room_for
 from pyshmem.runtime._native import layout
-from pyshmem.runtime.arguments import is_number, require_init
-from pyshmem.runtime.errors import ArgumentError, DtypeError, HeapExhaustedError, ShmemError, refuse
-from pyshmem.runtime.heap import default, views
-from pyshmem.runtime.job import job
 
 MOST_PLANS = 128  # of a team, with memory of their own
 MOST_SHARING = 1024  # of a team, with memory that others have too

@@ -12,15 +12,15 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.memory.arguments import require_init
+from pyshmem.memory.heap import default
 from pyshmem.ops import plans
 from pyshmem.ops.gradients import differentiable, recorded
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime.arguments import require_init
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import default
-from pyshmem.runtime.job import job
 
 
 class Plan:

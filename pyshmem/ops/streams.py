@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 
 # HIP has as many hardware queues of a priority, unless it is told otherwise, and streams share them in order
 MOST_ON_HIP = 4

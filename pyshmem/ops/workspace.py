@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import Team
 from pyshmem.ops.machine import device
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, refuse
-from pyshmem.runtime.job import job
 
 _LINE = 256
 

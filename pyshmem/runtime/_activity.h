@@ -1,4 +1,4 @@
-/* What this PE does, counted in a page that `pyshmem top` maps while the job runs; see pyshmem.runtime.activity.
+/* What this PE does, counted in a page that `pyshmem top` maps while the job runs; see pyshmem.base.activity.
  *
  * Counts are plain increments of whatever thread makes a call: of two at once, one may be lost. The clock is read only
  * while somebody watches. Nothing here knows Python. */

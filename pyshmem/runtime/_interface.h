@@ -19,7 +19,7 @@ enum {
 };
 
 /* bytes: of this table. team: of library_team. routine: what the program has called. word: tells the members' calls
- * apart, see pyshmem.runtime.differing_calls. Places are those of _links.h; steps are in bytes. */
+ * apart, see pyshmem.diagnosis.mismatched_calls. Places are those of _links.h; steps are in bytes. */
 typedef struct {
     uint64_t bytes;
     int (*sync)(void *team, const char *routine, uint64_t word);
@@ -45,7 +45,7 @@ typedef struct {
 
 enum { PLACE_SHIFT = 48 }; /* places from 1 << 48 on are far */
 
-/* The numbers of calls in words, as in pyshmem.runtime.differing_calls. */
+/* The numbers of calls in words, as in pyshmem.diagnosis.mismatched_calls. */
 enum {
     WORD_BROADCAST = 1,
     WORD_FCOLLECT,

@@ -2,7 +2,7 @@
 #pragma once
 #include "_launch.h"
 
-enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.runtime.gpu.launch */
+enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.kernels.compiled */
 
 /* The address of a complex tensor, or of an array that read_tensor does not support, and (type, whether it is aligned).
  */

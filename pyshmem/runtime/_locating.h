@@ -4,7 +4,7 @@
 #include "_tensors.h"
 
 /* A view describes a heap: (reader, torch.Tensor, base, starts, ends, device type, device, heap, deltas, near, far
- * deltas, far), see pyshmem.runtime.heap. near is the route to the PEs with mapped heaps, far that to the others, see
+ * deltas, far), see pyshmem.memory.heap. near is the route to the PEs with mapped heaps, far that to the others, see
  * pyshmem.transport. */
 typedef struct {
     uint64_t base;
@@ -29,7 +29,7 @@ static int find_view(PyObject *views, const operand_t *t, view_t *v) {
     return 0;
 }
 
-/* Whether the bytes lie in one live allocation. starts and ends are those of pyshmem.runtime.allocator. */
+/* Whether the bytes lie in one live allocation. starts and ends are those of pyshmem.memory.allocator. */
 static int is_live(const view_t *v, uint64_t address, uint64_t nbytes) {
     long long offset = (long long)(address - v->base);
     Py_ssize_t low = 0, high = PyList_Size(v->starts);
@@ -97,7 +97,7 @@ static PyObject *tuple_of(PyObject *heap, int n, const uint64_t *values) {
     return result;
 }
 
-/* Whether pyshmem.runtime.arguments.KINDS has the operand's type: not complex32, nor types after float8_e5m2fnuz. */
+/* Whether pyshmem.memory.arguments.KINDS has the operand's type: not complex32, nor types after float8_e5m2fnuz. */
 static int has_kind(const operand_t *t) { return t->code < 14 && (t->code != DL_COMPLEX || t->item >= 8); }
 
 /* Whether a copy between two arrays is one of one type, in one kind of memory. into: whether it writes to private. */

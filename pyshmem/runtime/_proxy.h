@@ -14,7 +14,7 @@
 #include "_far_methods.h"
 #include "_opening.h"
 
-/* as in pyshmem.runtime.far: the slots of the ring, and the bytes of a slot's words and of its data */
+/* as in pyshmem.base.far: the slots of the ring, and the bytes of a slot's words and of its data */
 enum { SLOTS = 32, SLOT_HEAD = 128, PIECE = 1 << 18 };
 enum { MOST_ASKED = 16 }; /* gets at once: the data of the next ones travel while the kernel takes those of the first */
 enum { BUSY_NS = 200000, SHORTEST_NAP_NS = 20000, LONGEST_NAP_NS = 2000000 };
@@ -26,7 +26,7 @@ typedef struct {
     uint64_t ready, done, free, op, detail, place, nbytes, value, cond, result;
 } slot_t;
 
-/* Words of the record of a wait that has timed out, as in pyshmem.runtime.kernel_timeouts. */
+/* Words of the record of a wait that has timed out, as in pyshmem.base.kernel_timeouts. */
 enum { RECORD_ROUTINE, RECORD_CLAIM, RECORD_PE, RECORD_OFFSET, RECORD_SEEN = 6, RECORD_MISSING = 8 };
 enum { LOST = -2 }; /* the offset, if a request has failed: seen is the errno, missing the world PE */
 

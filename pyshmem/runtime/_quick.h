@@ -36,7 +36,7 @@ static int may_use(const view_t *v, const operand_t *dest, const operand_t *sour
 /* quick(team, timeout, spins, call, detail, views, heap, target, source, size, permits) -> what is left to do:
  * UNTOUCHED if the arguments need the slow path. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
  * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. The words of these calls are those of
- * pyshmem.runtime.differing_calls. */
+ * pyshmem.diagnosis.mismatched_calls. */
 enum { FIRST_FOLD = 16 };
 
 static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {

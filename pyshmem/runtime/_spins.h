@@ -15,7 +15,7 @@
 #define CPU_RELAX() __asm__ volatile("" ::: "memory")
 #endif
 
-/* If `spins` is at most this number, PEs share cores: see pyshmem.runtime.job. */
+/* If `spins` is at most this number, PEs share cores: see pyshmem.base.job. */
 enum { CROWDED = 100 };
 
 enum { LONG_NS = 20000000 }; /* after which a wait looks for signals, and again */

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pyshmem.timelines.events import ADD, BEFORE, LAST, MULTIPROCESSORS, ON_GPU, SET, WAITS, WORD, Event
 
-_HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.runtime.comparisons
+_HOLDS = (eq, ne, gt, ge, lt, le)  # by the numbers of pyshmem.base.comparisons
 # nanoseconds, at most, from a compiled kernel's look at a word to the wait's beginning; others look as it begins
 _LOOK = 100_000
 Word = tuple[int, bool, int]  # the PE, whether on its GPU, the place

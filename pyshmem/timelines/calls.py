@@ -9,8 +9,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from pyshmem.base.comparisons import SIGNS
 from pyshmem.runtime._native import recorded
-from pyshmem.runtime.comparisons import SIGNS
 from pyshmem.timelines.events import ADD, MEET, NONE, OPERATORS, SET, WAITS, plain
 
 # the arguments of ARG_PE to ARG_TEAM in _events.h, under all the names that they have

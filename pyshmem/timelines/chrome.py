@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pyshmem.runtime.comparisons import SIGNS
+from pyshmem.base.comparisons import SIGNS
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import (
     ADD,

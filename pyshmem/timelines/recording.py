@@ -14,14 +14,16 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pyshmem.base import interpreter
+from pyshmem.base.environment import read
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
+from pyshmem.diagnosis import ranges
+from pyshmem.diagnosis.event_ring import EVENT_BYTES
 from pyshmem.host.init import listeners
-from pyshmem.runtime import _native, interpreter, ranges
-from pyshmem.runtime.arguments import require_init
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.event_ring import EVENT_BYTES
-from pyshmem.runtime.heap import views
-from pyshmem.runtime.job import job
+from pyshmem.memory.arguments import require_init
+from pyshmem.memory.heap import views
+from pyshmem.runtime import _native
 from pyshmem.timelines import calls
 from pyshmem.timelines.clocks import compared
 from pyshmem.timelines.events import limited

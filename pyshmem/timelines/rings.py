@@ -9,12 +9,12 @@ import numpy as np
 import torch
 
 import pyshmem.device as dev
+from pyshmem.base.environment import read
+from pyshmem.base.kernel_timeouts import ROUTINES
 from pyshmem.device.arch.rules import code_of
+from pyshmem.diagnosis.event_ring import ring
 from pyshmem.kernels.clock import compared
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.kernel_timeouts import ROUTINES
+from pyshmem.memory.gpu.heap import gpu
 from pyshmem.timelines.events import FAR, SPAN
 from pyshmem.timelines.streams import Copies
 

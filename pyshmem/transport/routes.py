@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn, cast
 
+from pyshmem.base.errors import OutOfRangeError, UnreachableError, c_name, refuse
+from pyshmem.base.job import job
+from pyshmem.memory.arguments import KINDS, Sides, exact_int, require_init, word
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.heap import Heap, heaps, views
 from pyshmem.runtime import _native
 from pyshmem.runtime._native import fence, locate_word
-from pyshmem.runtime.arguments import KINDS, Sides, exact_int, require_init, word
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import OutOfRangeError, UnreachableError, c_name, refuse
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import Heap, heaps, views
-from pyshmem.runtime.job import job
-from pyshmem.transport.compared_calls import Watched
 from pyshmem.transport.far import gpu as _gpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.far.cpu import close_service, open_service
 from pyshmem.transport.near import Near
 from pyshmem.transport.near import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.near.gpu import GpuNear
+from pyshmem.transport.teams.compared_calls import Watched
 from pyshmem.transport.teams.meeting import Meeting
 
 _WITH_A_ROUTE = "a PE of this node whose memory is mapped, or a PE of another node"

@@ -9,10 +9,10 @@ import torch
 from compiling import TARGETS, specialise
 from emulator import LANES, Gpu
 from instructions import decode
-from pyshmem.runtime.kernel_timeouts import WORDS
-from pyshmem.runtime import areas
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.heap import AREAS_BYTES
+from pyshmem.base.kernel_timeouts import WORDS
+from pyshmem.memory import areas
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import AREAS_BYTES
 from triton.compiler import compile
 
 FORMATS = {"i1": "B", "u1": "B", "i32": "i", "i64": "q", "u32": "I", "u64": "Q", "fp32": "f", "fp64": "d"}
@@ -113,7 +113,7 @@ class Device:
         self.table = self.distances.data_ptr()
 
     def begin(self):
-        """No barrier of kernels has been yet: pyshmem.runtime.areas.begin."""
+        """No barrier of kernels has been yet: pyshmem.memory.areas.begin."""
         self.areas.zero_()
         for index in range(areas.pool.size):
             self.areas.view(torch.uint8)[index * areas.area_bytes() :][areas.NUMBERS : areas.SYNC_BYTES].fill_(255)

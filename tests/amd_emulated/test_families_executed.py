@@ -10,7 +10,7 @@ import torch
 from pyshmem.kernels import bound_kernels
 from pyshmem.ops.attention import decode_schedules, prefill_schedules
 from pyshmem.ops.gemm import problem, product
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from reduced_models import averages, check, data, loss_of, network, reducing
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

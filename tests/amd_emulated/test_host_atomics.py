@@ -6,7 +6,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.kernels import host_atomics
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 from support import guarded, name_of, neighbours, untouched
 
 RESULTS = {

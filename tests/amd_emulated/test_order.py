@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 from support import assert_same, guarded, neighbours, payload, untouched
 
 N = 3000  # elements: several blocks of the wide copy and a tail, stored by all four waves

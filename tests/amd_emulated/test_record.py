@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime import kernel_timeouts
+from pyshmem.base import kernel_timeouts
 
 LIMIT = 20_000_000  # nanoseconds
 

@@ -16,7 +16,7 @@ from pyshmem.ops.gemm.few_rows import multiply_and_exchange
 from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
 from pyshmem.ops.gemm.gemm_kernel import multiply_and_send
 from pyshmem.ops.gemm.tile import Form, Schedule, shape_of
-from pyshmem.runtime.gpu.occupancy import taken
+from pyshmem.kernels.occupancy import taken
 
 CUOBJDUMP = pathlib.Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
 PRECISION = {("nvidia", 4): "tf32", ("nvidia", 1): "promoted"}

@@ -11,10 +11,10 @@ from compiling import TARGETS, compile, context, specialise
 from pyshmem.kernels import bound_kernels, host_atomics, on_stream, requests, signals, uneven
 from pyshmem.ops.gemm import exchanges
 from pyshmem.ops.machine import Machine
-from pyshmem.runtime.errors import LaunchError
-from pyshmem.runtime.gpu import launch
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
-from pyshmem.runtime.gpu.signature import Parameter, parameters_of, plan_of, require_compiled_for
+from pyshmem.base.errors import LaunchError
+from pyshmem.kernels import compiled as launch
+from pyshmem.kernels.compiled import CachedKernel, Loaded
+from pyshmem.kernels.signature import Parameter, parameters_of, plan_of, require_compiled_for
 
 BF16 = torch.bfloat16
 LARGE = (1 << 31) + 16

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime.gpu.launch import like
+from pyshmem.kernels.compiled import like
 from compiling import TARGETS, assembly, cache_key, context, in_order, instructions, places
 from kernels import F32, I64, U64, of
 from pyshmem.device.arch.rules import code_of

@@ -10,7 +10,7 @@ import triton.language as tl
 from compiling import NAMES, TARGETS, cache_key, compile, in_order, instructions, places, specialise
 from pyshmem.device.arch.targets import Target
 from pyshmem.kernels import host_atomics
-from pyshmem.runtime.far import OPERATORS
+from pyshmem.base.far import OPERATORS
 from test_memory_model import ACQUIRE, DRAIN, RELEASE
 
 CASES = [(op, torch.uint64, ordered) for op in OPERATORS for ordered in (False, True)]

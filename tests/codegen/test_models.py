@@ -20,7 +20,7 @@ from pyshmem.ops.attention.decode_schedules import MERGING_WARPS, WARPS, blocks_
 from pyshmem.ops.experts import words as expert_words
 from pyshmem.ops.experts.schedules import ADDED, EACH, MOST_PES_ON_AMD, SENT, SPREAD, encoded_division, power, sizes_of
 from pyshmem.ops.norms.schedules import MOST_PARTS, MOST_PES, Push
-from pyshmem.runtime.arguments import name_of
+from pyshmem.memory.arguments import name_of
 
 TWICE = dict.fromkeys((("nvidia", torch.float64), ("nvidia", torch.int64)), r"(ld|st)\.global\S*\.v2\.b64")
 WIDE = {"nvidia": r"(ld|st)\.global\S*\.v4\.b32", "amd": r"(global|buffer)_(load|store)_dwordx4"}

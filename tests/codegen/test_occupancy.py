@@ -1,7 +1,7 @@
 """How many programs of a kernel an AMD GPU's compute unit runs at once."""
 
 import pytest
-from pyshmem.runtime.gpu.occupancy import Taken
+from pyshmem.kernels.occupancy import Taken
 
 USUAL = Taken(registers=128, scratch=0, spilled=0, moved=0, shared=32 << 10, code=64 << 10, warps=4, arch="gfx942")
 

@@ -5,7 +5,7 @@ import re
 import kernels
 import pytest
 from compiling import assembly, in_order, instructions, places
-from pyshmem.runtime import kernel_timeouts
+from pyshmem.base import kernel_timeouts
 
 
 def filled(**words):

@@ -6,7 +6,7 @@ import pytest
 import triton
 import triton.language as tl
 from compiling import compile
-from pyshmem.runtime.gpu.opening import _OTHER_ARCHS
+from pyshmem.start.gpu import _OTHER_ARCHS
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 from jobs import settle_warm, warm_server
-from pyshmem.launch import launchers, libmpi
+from pyshmem.launch.run import launchers, libmpi
 from surroundings import SECONDS, until
 
 END = 60  # from a failure to the end of the job: the promise is 10, but machines are slow and shared

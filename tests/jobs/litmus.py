@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from pyshmem.check.analysis import Analysis
+from pyshmem.check.analyse.analysis import Analysis
 
 Op = tuple[str, str, int]
 WORDS = {"x": 0, "y": 8, "f": 16, "g": 24}

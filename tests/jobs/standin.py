@@ -24,9 +24,9 @@ sys.excepthook = end
 atexit.register(lambda: errors_left() and (print("the driver has kept an error", file=sys.stderr), node.Abort(1)))
 sys.path.insert(0, {str(SOURCE.parent)!r})
 from standin import Ledger, Standin, contents, errors_left, open_descriptors
-from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
-from pyshmem.runtime.gpu import mapping as mapping_module
-from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping
+from pyshmem.memory.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
+from pyshmem.memory.gpu import mapping as mapping_module
+from pyshmem.memory.gpu.mapping import IpcMapping, VmmMapping
 MIB = 1 << 20
 def put(address, value):
     """Store an 8-byte word there by the driver."""

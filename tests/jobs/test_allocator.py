@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from pyshmem.ops.workspace import lowest_common_gap
-from pyshmem.runtime.allocator import ALIGNMENT, Allocator
+from pyshmem.memory.allocator import ALIGNMENT, Allocator
 
 SIZE = 64 * 64  # small, so that it fills up
 ORIGIN = 5 * 64  # of the addresses

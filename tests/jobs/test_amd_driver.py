@@ -12,12 +12,12 @@ from far_peer import FETCH, GPU, Peer, Service
 from jobs import python
 from pyshmem.device.arch.targets import TARGETS
 from pyshmem.runtime import _native
-from pyshmem.runtime.errors import LaunchError
-from pyshmem.runtime.far import STAGE
-from pyshmem.runtime.gpu import driver as seam
-from pyshmem.runtime.gpu import opening
-from pyshmem.runtime.gpu.driver import COARSE, PINNED, Driver, DriverError
-from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping
+from pyshmem.base.errors import LaunchError
+from pyshmem.base.far import STAGE
+from pyshmem.memory.gpu import driver as seam
+from pyshmem.start import gpu as opening
+from pyshmem.memory.gpu.driver import COARSE, PINNED, Driver, DriverError
+from pyshmem.memory.gpu.mapping import IpcMapping, VmmMapping
 from standin import HEAD, Alone, Ledger, Standin, contents
 
 MIB = 1 << 20
@@ -261,7 +261,7 @@ def test_the_real_library_has_every_function_of_the_table(real_library, tmp_path
 library = ctypes.CDLL(sys.argv[1])
 print([hip for _, hip, _ in seam._CALLS.values() if hip and not hasattr(library, hip)])
 """
-    head = "import ctypes, sys\nfrom pyshmem.runtime.gpu import driver as seam\n"
+    head = "import ctypes, sys\nfrom pyshmem.memory.gpu import driver as seam\n"
     status, out, err = python(head + program, real_library, tmp_path=tmp_path)
     assert (status, out) == (0, "[]\n"), err
 
@@ -272,7 +272,7 @@ def test_the_real_library_without_a_gpu_answers_every_call_with_an_error_and_no_
     program = """
 import ctypes, struct, sys
 from pyshmem.runtime._native import launch_graph, launch_prepared
-from pyshmem.runtime.gpu.driver import _CALLS, Driver, DriverError
+from pyshmem.memory.gpu.driver import _CALLS, Driver, DriverError
 try:
     Driver("hip", 0, sys.argv[1])
 except DriverError as error:

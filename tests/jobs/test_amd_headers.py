@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import triton
-from pyshmem.runtime.gpu import driver
+from pyshmem.memory.gpu import driver
 
 INCLUDE = Path(triton.__file__).parent / "backends/amd/include"
 # of each function of the table, its parameters as the headers declare them

@@ -5,7 +5,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
-from pyshmem.runtime import requirements
+from pyshmem.start import requirements
 
 ROOT = Path(__file__).parents[2]
 # torch's public build matrices: the newest torch for each ROCm, and the Triton that it brings, where pages may name them
@@ -20,7 +20,7 @@ PLACES = (
     "docs/installation.md",
     "docs/amd.md",
     "packaging/Dockerfile.rocm",
-    "pyshmem/runtime/requirements.py",
+    "pyshmem/start/requirements.py",
 )
 LINE = r"pip install torch --index-url https://download\.pytorch\.org/whl/rocm[\d.]+ && [^`\n]+?--no-deps \."
 

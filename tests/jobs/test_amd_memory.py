@@ -4,9 +4,9 @@ import ctypes
 
 import pytest
 from jobs import python
-from pyshmem.runtime.gpu import mapping as mapping_module
-from pyshmem.runtime.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver
-from pyshmem.runtime.gpu.mapping import IpcMapping, VmmMapping, choose
+from pyshmem.memory.gpu import mapping as mapping_module
+from pyshmem.memory.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver
+from pyshmem.memory.gpu.mapping import IpcMapping, VmmMapping, choose
 from standin import HEAD, Alone, Ledger, Standin, contents, open_descriptors
 
 MIB = 1 << 20

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from pyshmem.host import signals_on_stream
+from pyshmem.host.streams import signals as signals_on_stream
 from pyshmem.ops import copies, streams
 from pyshmem.ops.gemm import graphs
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from pyshmem.transport.far.gpu import FromGpu
 from pyshmem.transport.near import gpu as near_gpu
 

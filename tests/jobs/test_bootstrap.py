@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 from jobs import mpiexec, python
 
-from pyshmem.runtime import how_started
+from pyshmem.start import how_started
 
 HEAD = "import sys\nimport torch\nimport pyshmem as shmem\n"
 

@@ -10,7 +10,7 @@ from pyshmem.transport.teams import kernels as team_kernels
 from pyshmem.transport.teams.operators import REDUCE, Fold
 from pyshmem.kernels import plans
 from pyshmem.kernels.bound_kernels import Bound
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 from standin_driver import Driver
 
 

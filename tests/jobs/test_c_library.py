@@ -12,7 +12,7 @@ import tempfile
 import pytest
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
-from pyshmem.runtime import environment
+from pyshmem.base import environment
 from pyshmem.version import __version__
 
 SOURCES = pathlib.Path(__file__).with_name("c")
@@ -68,7 +68,7 @@ def test_a_non_blocking_fetching_atomic_does_not_wait_for_its_far_target(tmp_pat
 AS_GPU = """
 import atexit
 from pyshmem.capi import bridge, on_gpu
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 on_gpu.gpu, used = cpu, set()
 for name in on_gpu.CALLS:
     bridge._CALLS[name] = lambda a, name=name: used.add(name) or on_gpu.CALLS[name](a)
@@ -219,7 +219,7 @@ def test_pe_0_says_once_in_a_long_wait_of_a_c_program_which_call_waits(what, rou
 TOGETHER = """
 import ctypes, sys
 from mpi4py.MPI import COMM_WORLD
-from pyshmem.runtime import exits
+from pyshmem.diagnosis import exits
 abort = exits.abort
 exits.abort = lambda status: COMM_WORLD.Barrier() or abort(status)
 """

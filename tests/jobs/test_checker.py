@@ -16,18 +16,18 @@ import pyshmem
 import pytest
 import usual_mistakes
 from jobs import python, warm
-from pyshmem.check.agents import Agent, Streams
-from pyshmem.check.analysis import Analysis
-from pyshmem.check.clocks import Knowledge
-from pyshmem.check.findings import Findings
-from pyshmem.check.memory import ATOMIC, FETCH, READ, WRITE, Memory
-from pyshmem.check.places import Block, Blocks
-from pyshmem.check.report import report
-from pyshmem.launch.run import FOUND
-from pyshmem.check.shadow import Op
+from pyshmem.check.analyse.agents import Agent, Streams
+from pyshmem.check.analyse.analysis import Analysis
+from pyshmem.check.analyse.clocks import Knowledge
+from pyshmem.check.analyse.findings import Findings
+from pyshmem.check.analyse.memory import ATOMIC, FETCH, READ, WRITE, Memory
+from pyshmem.check.analyse.places import Block, Blocks
+from pyshmem.check.analyse.report import report
+from pyshmem.launch.run.command import FOUND
+from pyshmem.check.analyse.shadow import Op
 from pyshmem.check.spans import overlap, parts
 from pyshmem.check.trace import Reading, Trace
-from pyshmem.check.words import Word
+from pyshmem.check.analyse.words import Word
 from usual_mistakes import RACES
 
 
@@ -61,7 +61,7 @@ def test_what_is_forgotten_after_each_event_changes_no_finding(monkeypatch):
     traces = [_at_one_line(litmus.trace(_puts_and_signals(chance), chance)) for _ in range(600)]
     kept = [_found(trace) for trace in traces]
     monkeypatch.setattr(Memory, "is_full", lambda memory: True)
-    monkeypatch.setattr("pyshmem.check.events._FEW", 1)
+    monkeypatch.setattr("pyshmem.check.analyse.events._FEW", 1)
     assert [_found(trace) for trace in traces] == kept and 200 < sum(len(found) > 1 for found in kept) < 400
 
 

@@ -6,8 +6,8 @@ import shutil
 import struct
 
 import pytest
-from pyshmem.launch import predict
-from pyshmem.launch import taxes as command
+from pyshmem.timelines.report import predict
+from pyshmem.timelines.report import taxes as command
 
 from pyshmem.timelines import merging, reading, taxes
 from pyshmem.timelines.taxes import Call

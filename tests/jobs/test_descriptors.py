@@ -9,8 +9,8 @@ PROGRAM = """
 import os
 import mpi4py
 from mpi4py import MPI
-from pyshmem.runtime.descriptors import Exchange, close_all
-from pyshmem.runtime.mailbox import Mailbox
+from pyshmem.memory.descriptors import Exchange, close_all
+from pyshmem.memory.mailbox import Mailbox
 
 def refuse(*arguments):
     raise PermissionError(1, "no socket is reached")
@@ -45,7 +45,7 @@ def test_every_pe_gets_the_descriptors_of_all_others(way, pes, tmp_path):
 GIVEN = """
 import os
 from mpi4py import MPI
-from pyshmem.runtime import descriptors
+from pyshmem.memory import descriptors
 
 node = MPI.COMM_WORLD
 before = len(os.listdir("/proc/self/fd"))
@@ -85,7 +85,7 @@ def test_a_heap_that_cannot_be_passed_on_is_no_exhausted_heap(failing, tmp_path)
     program = f"""
 import pyshmem as shmem
 from mpi4py import MPI
-from pyshmem.runtime import descriptors
+from pyshmem.memory import descriptors
 
 kept = descriptors.Mailbox.send, descriptors.Mailbox.receive, descriptors._fetch
 

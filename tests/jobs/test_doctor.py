@@ -8,8 +8,9 @@ import sys
 
 import pytest
 from jobs import mpiexec, python
-from pyshmem.launch import doctor, info
-from pyshmem.runtime import requirements
+from pyshmem.launch.doctor import command as doctor
+from pyshmem.launch import info
+from pyshmem.start import requirements
 from standin import HEAD
 
 CALLS = ("put", "get", "signal", "atomic", "kernel", "all-reduce", "GEMM", "fused GEMM")
@@ -31,7 +32,8 @@ def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp
 
 def test_a_job_that_crashes_is_named_with_what_to_try(tmp_path):
     program = """
-from pyshmem.launch import doctor, info
+from pyshmem.launch.doctor import command as doctor
+from pyshmem.launch import info
 info.show = lambda: []
 doctor.gpus = lambda: 2
 doctor._job = lambda n, part: 139 if part == "mapping" else 0
@@ -51,7 +53,7 @@ def test_each_call_that_goes_wrong_is_named_with_its_pes_and_the_setting_to_try(
     program = """
 import sys
 import pyshmem as shmem
-from pyshmem.launch import call_checks, examination
+from pyshmem.launch.doctor import call_checks, examination
 add, put, reduce = shmem.atomic_add, shmem.put, shmem.reduce
 def wrong_put(target, source, pe):
     put(target, source + (shmem.my_pe() == 1 and pe == 0), pe)
@@ -80,8 +82,8 @@ sys.exit(10 + examination.main("calls"))
 
 JOB = """
 import json, resource
-from pyshmem.launch import device_checks, graph_checks, mapping_checks
-from pyshmem.launch.examination import told
+from pyshmem.launch.doctor import device_checks, graph_checks, mapping_checks
+from pyshmem.launch.doctor.examination import told
 mappings = mapping_checks._MAPPINGS
 graph_checks.SLOW_BYTES = 1 << 20  # the stand-in needs no time
 set_limit, limit = resource.setrlimit, resource.getrlimit(resource.RLIMIT_NOFILE)

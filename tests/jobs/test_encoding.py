@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from pyshmem.runtime import bootstrap
-from pyshmem.runtime.census import Answer
-from pyshmem.runtime.encoding import EncodingError, decode, encode
-from pyshmem.runtime.errors import ArgumentError, LaunchError, WaitTimeoutError
-from pyshmem.runtime.mailbox import Place
+from pyshmem.base import bootstrap
+from pyshmem.start.census import Answer
+from pyshmem.base.encoding import EncodingError, decode, encode
+from pyshmem.base.errors import ArgumentError, LaunchError, WaitTimeoutError
+from pyshmem.memory.mailbox import Place
 
 PLACE = Place(7, "/dev/shm/pyshmem-mailbox-x", bytes(range(16)))
 ANSWER = Answer(0, 0, "h", 1 << 200, 5, PLACE, 0, None, None, 4096, 0, "cpu", "", False)
@@ -69,7 +69,7 @@ def test_what_is_no_message_is_refused(data):
 
 
 def test_messages_of_any_size_are_not_read(monkeypatch):
-    monkeypatch.setattr("pyshmem.runtime.encoding._MOST", 10)
+    monkeypatch.setattr("pyshmem.base.encoding._MOST", 10)
     assert decode(encode("12345678")) == "12345678"
     with pytest.raises(EncodingError, match="11 bytes"):
         decode(encode("123456789"))

@@ -8,7 +8,8 @@ from jobs import mpiexec
 from other_users import needs_root
 
 import pyshmem as shmem
-from pyshmem.runtime import environment, local_cache, parsers
+from pyshmem.base import environment, parsers
+from pyshmem.start import local_cache
 
 SIZES = {
     "0": 0, "20": 20, "4096": 4096, "20m": 20971520, "20M": 20971520, "1k": 1024, "2G": 2 << 30, "1t": 1 << 40, "3T": 3 << 40,
@@ -414,7 +415,7 @@ def test_memory_beside_the_heap_that_no_machine_has_is_refused(name, tmp_path):
 
 def test_the_heap_and_its_scratch_memory_fit_together(variables):
     """A heap without a size gets less; before, both together could be more than the machine has."""
-    from pyshmem.runtime import census
+    from pyshmem.start import census
 
     answer = census.Answer(0, 0, "host", 1, 1 << 30, None, 0, None, None, None, 0, None, "", False)
     variables.setattr(census.job, "scratch", 400 << 20)

@@ -8,7 +8,7 @@ import time
 import pytest
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
-from pyshmem.launch.leftovers import JobDirectory
+from pyshmem.launch.run.leftovers import JobDirectory
 
 FAULTY = """
 import os, signal, sys, threading

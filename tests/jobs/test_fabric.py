@@ -51,7 +51,7 @@ import numpy as np
 import torch
 import pyshmem as shmem
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import GPU, OPERATORS, SHIFT
+from pyshmem.base.far import GPU, OPERATORS, SHIFT
 from standin_gpu import NOT_READY, Gpu
 
 
@@ -99,7 +99,7 @@ import types
 import numpy as np
 import pyshmem as shmem
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import GPU, SHIFT
+from pyshmem.base.far import GPU, SHIFT
 from pyshmem.transport.far import fabric as module
 
 shmem.init()

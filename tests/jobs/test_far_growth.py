@@ -17,7 +17,7 @@ import types
 import numpy as np
 import pyshmem as shmem
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import GPU, SHIFT
+from pyshmem.base.far import GPU, SHIFT
 from pyshmem.transport.far import fabric as module
 from standin_gpu import Gpu
 

@@ -4,7 +4,7 @@ import types
 
 import pytest
 import torch
-from pyshmem.runtime.gpu.heap import GpuHeap
+from pyshmem.memory.gpu.heap import GpuHeap
 from pyshmem.transport.near import gpu as module
 
 

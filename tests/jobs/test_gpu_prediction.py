@@ -4,7 +4,7 @@ import json
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from pyshmem.launch import predict as command
+from pyshmem.timelines.report import predict as command
 from pyshmem.timelines.flights import COPIES, KERNELS, Flight, of_programs, sharing
 from pyshmem.timelines.prediction import Machine, Model, predicted, spread
 from pyshmem.timelines.replay import Timeline

@@ -10,8 +10,8 @@ from surroundings import until
 HEAD = """
 import sys, threading, time
 import pyshmem as shmem, torch
-from pyshmem.runtime import host_timeouts
-from pyshmem.runtime.job import job
+from pyshmem.diagnosis import host_timeouts
+from pyshmem.base.job import job
 host_timeouts.PATIENCE = 300.0  # whatever keeps a PE from answering for a while
 shmem.init(heap_size="1m")
 me = shmem.my_pe()
@@ -139,7 +139,7 @@ def watched(text):
 
 sys.stderr.write = watched
 import pyshmem as shmem, torch
-from pyshmem.runtime import host_timeouts
+from pyshmem.diagnosis import host_timeouts
 host_timeouts.PATIENCE = 300.0
 shmem.init(heap_size="1m")
 me, word = shmem.my_pe(), shmem.zeros(1, dtype=torch.int64)
@@ -282,7 +282,7 @@ PLACES = """
 import numpy as np
 import pyshmem as shmem, torch, triton
 import pyshmem.device as dev
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 shmem.init(heap_size="1m")
 job.timeout = 0.1
 

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 from jobs import mpiexec
-from pyshmem.launch import commands, info, libmpi
-from pyshmem.launch.launchers import LaunchError
+from pyshmem.launch import commands, info
+from pyshmem.launch.run import libmpi
+from pyshmem.launch.run.launchers import LaunchError
 
 
 @pytest.mark.parametrize(

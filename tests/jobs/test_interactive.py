@@ -11,7 +11,7 @@ import pytest
 from jobs import python
 from launching import PYSHMEMRUN
 
-from pyshmem.launch.interactive import Labelled
+from pyshmem.launch.run.interactive import Labelled
 
 LINES = """x = shmem.zeros(1)
 shmem.p(x, 10 + me, (me + 1) % n_pes)

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 from jobs import warm
-from pyshmem.runtime import requirements
+from pyshmem.start import requirements
 
 SECONDS = 100  # of one job; generous, machines are slow and shared
 PREFIXES = ("PMI", "OMPI", "HYDRA", "TRITON", "PYSHMEM", "SHMEM")  # of a launcher above us, or of the user
@@ -161,7 +161,7 @@ MEETING = """
 def waiting_kernel(ctx):
     dev.{routine}(ctx)
 
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 shmem.init(heap_size="1m")
 job.timeout = 0.5
 if shmem.my_pe():

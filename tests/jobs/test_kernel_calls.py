@@ -9,11 +9,11 @@ import torch
 from pyshmem.kernels import bound_kernels
 from pyshmem.kernels import launch as launching
 from pyshmem.ops import aligned
-from pyshmem.runtime.errors import ArgumentError, LaunchError
-from pyshmem.runtime.event_ring import EventRing
-from pyshmem.runtime.gpu import launch
-from pyshmem.runtime.gpu.launch import CachedKernel, Loaded
-from pyshmem.runtime.gpu.signature import parameters_of, plan_of
+from pyshmem.base.errors import ArgumentError, LaunchError
+from pyshmem.diagnosis.event_ring import EventRing
+from pyshmem.kernels import compiled as launch
+from pyshmem.kernels.compiled import CachedKernel, Loaded
+from pyshmem.kernels.signature import parameters_of, plan_of
 from standin_driver import Driver
 from triton import knobs
 from triton import language as tl

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import torch
 from pyshmem.distributed import lanes
 from pyshmem.kernels.plans import known, remember
-from pyshmem.runtime import areas
-from pyshmem.runtime.job import job
+from pyshmem.memory import areas
+from pyshmem.base.job import job
 
 
 def test_what_is_planned_for_a_team_ends_with_its_lane():

@@ -19,7 +19,8 @@ from contextlib import suppress
 
 import pytest
 from jobs import warm
-from pyshmem.launch import launchers, leftovers, run, running
+from pyshmem.launch.run import launchers, leftovers, command as run
+from pyshmem.launch import running
 from launching import MPI, NOTHING, PYSHMEMRUN, childless
 from surroundings import SECONDS, until
 

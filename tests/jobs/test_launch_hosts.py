@@ -4,8 +4,8 @@ import argparse
 import shlex
 
 import pytest
-from pyshmem.launch import hosts, run
-from pyshmem.launch.launchers import LaunchError
+from pyshmem.launch.run import hosts, command as run
+from pyshmem.launch.run.launchers import LaunchError
 
 
 def words(launcher, *arguments, pes=4):

@@ -6,10 +6,10 @@ import re
 import sys
 
 import pytest
-from pyshmem.launch import launchers, libmpi, pe, run
+from pyshmem.launch.run import launchers, libmpi, pe, command as run
 from launching import MPI, PYSHMEMRUN
 
-from pyshmem.runtime import how_started
+from pyshmem.start import how_started
 
 
 def refusal(capsys, *words):

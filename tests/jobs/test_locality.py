@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 from jobs import mpiexec
-from pyshmem.launch import taxes as command
+from pyshmem.timelines.report import taxes as command
 from pyshmem.ops.gemm.copy_engine import DEEP
 from pyshmem.ops.gemm.problem import Operand, Options, Problem
 from pyshmem.ops.gemm.rereads import bytes_reread

@@ -9,9 +9,9 @@ import pytest
 from jobs import mpiexec
 from other_users import as_another_user, needs_root
 
-from pyshmem.launch import leftovers
-from pyshmem.runtime import mailbox as module
-from pyshmem.runtime.mailbox import PREFIX, Mailbox
+from pyshmem.launch.run import leftovers
+from pyshmem.memory import mailbox as module
+from pyshmem.memory.mailbox import PREFIX, Mailbox
 
 
 def text_of(fd):
@@ -187,8 +187,8 @@ def test_pyshmemrun_removes_the_mailboxes_of_killed_processes_and_no_others():
 FAILING = """
 import os
 from mpi4py import MPI
-from pyshmem.runtime import descriptors
-from pyshmem.runtime.mailbox import Mailbox
+from pyshmem.memory import descriptors
+from pyshmem.memory.mailbox import Mailbox
 
 def refuse(*arguments):
     raise PermissionError(1, "not now")

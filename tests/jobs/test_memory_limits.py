@@ -85,7 +85,7 @@ except shmem.HeapExhaustedError as error:
 reserved.clear()
 os.posix_fallocate = enough
 shmem.init(heap_size="4m")
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 whole = cpu.size + cpu.system_bytes - cpu.staging_bytes  # staging memory is allocated as it is used
 assert reserved == [(shmem.my_pe() * cpu.stride, whole)] and whole >= 4 << 20
 block = shmem.full(1 << 20, shmem.my_pe(), dtype=torch.float32)
@@ -132,7 +132,7 @@ def test_debug_mode_compares_every_collective_memory_call(tmp_path):
         + """
 shmem.init()
 me = shmem.my_pe()
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 a, b = shmem.zeros(8), shmem.zeros(8)
 before = cpu.allocator.live()
 for call in (

@@ -4,7 +4,7 @@ import re
 
 import pytest
 from jobs import mpiexec
-from pyshmem.runtime.gpu.opening import groups
+from pyshmem.start.gpu import groups
 
 PLACEMENT = """
 import sys
@@ -199,7 +199,7 @@ import torch
 import pyshmem as shmem
 import pyshmem.device as dev
 import triton
-from pyshmem.runtime import nodes
+from pyshmem.start import nodes
 
 group = [int(each) for each in sys.argv[1]]
 whole = nodes.find

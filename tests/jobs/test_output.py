@@ -7,7 +7,7 @@ import re
 import pytest
 from jobs import warm
 from launching import PYSHMEMRUN
-from pyshmem.launch import output
+from pyshmem.launch.run import output
 from surroundings import until
 
 LENGTH = 100_000  # more than a pipe holds

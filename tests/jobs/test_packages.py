@@ -36,8 +36,8 @@ def test_launch_is_the_function_whichever_module_of_the_launcher_is_imported(fir
 {first}
 import sys
 import pyshmem.launch
-from pyshmem.launch import launchers
-from pyshmem.launch.launchers import Launcher
+from pyshmem.launch.run import launchers
+from pyshmem.launch.run.launchers import Launcher
 print(pyshmem.launch.__module__, sys.modules["pyshmem.launch"].launchers is launchers)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import time
 
-from pyshmem.launch import pe
+from pyshmem.launch.run import pe
 from surroundings import SECONDS
 
 LATE = """

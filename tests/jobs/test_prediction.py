@@ -5,7 +5,7 @@ import json
 import pytest
 from benchmarks.collectives import ROWS
 from hypothesis import given, settings
-from pyshmem.launch import predict as command, taxes as taxes_command
+from pyshmem.timelines.report import predict as command, taxes as taxes_command
 from pyshmem.timelines.prediction import CALLS, Links, Machine, exchanges, moved, predicted
 from pyshmem.timelines.replay import Timeline, savings
 from pyshmem.timelines.runs import unchanged

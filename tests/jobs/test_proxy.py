@@ -11,8 +11,9 @@ import threading
 import numpy as np
 import pytest
 from far_peer import GET, N_PES, REPLY, REQUEST, SECONDS, Service, accepted, address_of
-from pyshmem.runtime import _native, comparisons, far, kernel_timeouts
-from pyshmem.runtime.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
+from pyshmem.runtime import _native
+from pyshmem.base import comparisons, far, kernel_timeouts
+from pyshmem.base.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
 from test_service import sleeps
 
 CODE = kernel_timeouts.CODES["request"]

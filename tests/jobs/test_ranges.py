@@ -27,7 +27,7 @@ nvtx.range_push, nvtx.range_pop = push, pop
 import pyshmem as shmem
 from pyshmem import irregular, ops
 from pyshmem.shmem import shmem_long_p, shmem_put
-from pyshmem.runtime import host_timeouts
+from pyshmem.diagnosis import host_timeouts
 
 shmem.init()
 x = shmem.zeros(4, dtype=torch.int64)

@@ -5,7 +5,7 @@ import os
 import pytest
 from jobs import warm
 from launching import PYSHMEMRUN, start  # noqa: F401
-from pyshmem.runtime import report
+from pyshmem.start import report
 
 PROGRAM = "import pyshmem as shmem\nshmem.init()\nshmem.barrier_all()\nprint(f'then {shmem.my_pe()}\\n', end='')\n"
 

@@ -6,8 +6,8 @@ import re
 import pytest
 from jobs import python
 from launching import NOTHING, PYSHMEMRUN
-from pyshmem.launch.pe import BEAT
-from pyshmem.launch.progress import STALE, Place, Progress, standstill
+from pyshmem.launch.run.pe import BEAT
+from pyshmem.launch.run.progress import STALE, Place, Progress, standstill
 
 WORDS = "is stopped by SIGSTOP"
 LIMIT = {"PYSHMEM_WAIT_NOTICE": "1", "PYSHMEM_WAIT_TIMEOUT": "2"}

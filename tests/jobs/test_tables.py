@@ -5,7 +5,7 @@ import json
 import pyshmem as shmem
 import pytest
 from benchmarks import tune
-from pyshmem.host.on_stream import by_copy
+from pyshmem.host.streams.collectives import by_copy
 from pyshmem.kernels import methods_by_size
 from pyshmem.kernels.methods_by_size import MORE, SENT, Row
 

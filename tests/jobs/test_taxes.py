@@ -6,7 +6,7 @@ import re
 import matplotlib
 import pytest
 from hypothesis import given, settings, strategies as st
-from pyshmem.launch import taxes as command
+from pyshmem.timelines.report import taxes as command
 from pyshmem.timelines import reading, taxes
 from pyshmem.timelines.programs import by_programs
 from pyshmem.timelines.tracks import COPIES_FROM, OF_GPU

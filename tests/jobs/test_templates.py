@@ -9,9 +9,9 @@ import sys
 
 import pytest
 from jobs import warm
-from pyshmem.launch import launchers
+from pyshmem.launch.run import launchers
 
-FOLDER = pathlib.Path(launchers.__file__).parent / "templates"
+FOLDER = pathlib.Path(launchers.__file__).parents[1] / "templates"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.sh"))
 BIN = pathlib.Path(sys.executable).parent
 PROGRAM = """

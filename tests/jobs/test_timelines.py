@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from jobs import mpiexec, python
 from launching import PYSHMEMRUN
 from pyshmem.device.arch.rules import code_of
-from pyshmem.runtime.kernel_timeouts import ROUTINES
+from pyshmem.base.kernel_timeouts import ROUTINES
 from pyshmem.timelines import merging
 from pyshmem.timelines.arrows import joined
 from pyshmem.timelines.events import ADD, BEFORE, HOST, MULTIPROCESSORS, SET, SPAN, WAITS, WORD, Event, plain
@@ -27,7 +27,7 @@ import torch
 import triton
 import triton.language as tl
 from pyshmem.host import rma
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 from pyshmem.timelines.clocks import compared
 
 @triton.jit

@@ -12,8 +12,8 @@ from jobs import warm
 from launching import PYSHMEMRUN
 from other_users import as_another_user, needs_root
 from pyshmem.launch import running, top
-from pyshmem.runtime import activity
-from pyshmem.runtime.activity import Counts
+from pyshmem.base import activity
+from pyshmem.base.activity import Counts
 from surroundings import until
 
 PROGRAM = """

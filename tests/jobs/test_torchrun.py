@@ -11,8 +11,9 @@ from jobs import python
 from test_doc_programs import PROGRAMS
 
 import pyshmem as shmem
-from pyshmem.runtime import bootstrap, how_started
-from pyshmem.runtime.job import job
+from pyshmem.base import bootstrap
+from pyshmem.start import how_started
+from pyshmem.base.job import job
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python")
 LIFE = """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Mutant(NamedTuple):
-    """files: a pattern of paths; the text is in one of them, once, however it is broken into lines.
+    """files: patterns of paths; the text is in one of them, once, however it is broken into lines.
 
     tests: where, the file and the words of its names: "2 rma iput" are those of tests/pes/test_rma.py on 2 PEs,
         "2/1 rma iput" the same on pretended nodes of 1 PE, "jobs service heap" those of tests/jobs/test_service.py.
@@ -19,8 +19,12 @@ class Mutant(NamedTuple):
     tests: str
 
 
-_C, _HOST, _RUNTIME = "pyshmem/runtime/_*.[ch]", "pyshmem/host/*.py", "pyshmem/runtime/*.py"
-_CAPI, _TIMELINES = "pyshmem/capi/*.h", "pyshmem/timelines/*.py"
+def _rooms(*names: str) -> str:
+    return " ".join(f"pyshmem/{name}/**/*.py" for name in names)
+
+
+_C, _HOST, _RUNTIME = "pyshmem/runtime/_*.[ch]", "pyshmem/host/**/*.py", _rooms("base", "memory", "diagnosis", "start")
+_CAPI, _TIMELINES = "pyshmem/capi/*.h", "pyshmem/timelines/**/*.py"
 _NEAR, _FAR, _TEAMS = (f"pyshmem/transport/{room}/*.py" for room in ("near", "far", "teams"))
 _KERNELS, _DEVICE = "pyshmem/kernels/*.py", "pyshmem/device/**/*.py"
 _GPU, _INTERPRETER = (f"pyshmem/device/arch/{side}/*.py" for side in ("gpu", "interpreter"))
@@ -28,7 +32,7 @@ _OPS, _IRREGULAR, _C_NAMES, _LAUNCH = (
     "pyshmem/ops/**/*.py",
     "pyshmem/irregular/**/*.py",
     "pyshmem/c_names/*.py",
-    "launch/*.py",
+    "launch/**/*.py",
 )
 
 MUTANTS = [
@@ -60,27 +64,27 @@ MUTANTS = [
     Mutant("host-get-into-read-only-memory", _C, "!(into && private->is_read_only)", "1", "2 numpy_arrays read_only"),
     Mutant("host-numpy-array-taken-as-contiguous", _C, "if (~a->flags & (NDARRAY_C_CONTIGUOUS | NDARRAY_ALIGNED)) return 0;", "",
            "2 numpy_arrays not_c_contiguous"),
-    Mutant("check-joins-what-a-release-tells-apart", "pyshmem/check/*.py", "not line.told < op.number <= line.fenced",
+    Mutant("check-joins-what-a-release-tells-apart", "pyshmem/check/**/*.py", "not line.told < op.number <= line.fenced",
            "not 0 < op.number <= line.fenced", "jobs checker forgotten"),
-    Mutant("check-joins-what-a-fence-tells-apart", "pyshmem/check/*.py", "not line.told < op.number <= line.fenced",
+    Mutant("check-joins-what-a-fence-tells-apart", "pyshmem/check/**/*.py", "not line.told < op.number <= line.fenced",
            "not line.told < op.number", "jobs checker forgotten"),
-    Mutant("check-collectives-write-as-their-pe-returns", "pyshmem/check/*.py",
+    Mutant("check-collectives-write-as-their-pe-returns", "pyshmem/check/**/*.py",
            '(way == "from_all" or (way == "from_root" and pe == root))', "False", "jobs checker next_call_of_others"),
-    Mutant("check-members-of-a-collective-know-all-targets", "pyshmem/check/*.py", "agent.know.learn(*sent[pe])",
+    Mutant("check-members-of-a-collective-know-all-targets", "pyshmem/check/**/*.py", "agent.know.learn(*sent[pe])",
            "[agent.know.learn(*each) for each in sent.values()]", "jobs checker races_of_labelled"),
-    Mutant("check-reductions-write-at-once", "pyshmem/check/*.py", '"scan" if "scan" in name else "all")', '"from_all")',
+    Mutant("check-reductions-write-at-once", "pyshmem/check/**/*.py", '"scan" if "scan" in name else "all")', '"from_all")',
            "jobs checker races_of_labelled"),
-    Mutant("check-answers-tell-of-no-source", "pyshmem/check/*.py",
+    Mutant("check-answers-tell-of-no-source", "pyshmem/check/**/*.py",
            "signal.message = signal.message.also(lines[1].id, lines[1].number)", "pass", "jobs checker source_is_free"),
-    Mutant("check-signals-tell-of-other-sources", "pyshmem/check/*.py", "lines[1].alone = True", "pass",
+    Mutant("check-signals-tell-of-other-sources", "pyshmem/check/**/*.py", "lines[1].alone = True", "pass",
            "jobs checker races_of_labelled"),
-    Mutant("check-fences-order-no-source", "pyshmem/check/*.py",
+    Mutant("check-fences-order-no-source", "pyshmem/check/**/*.py",
            "stream in (*self.remote.items(), *self.sources.items()): if of in (ctx, STORES): stream.fenced",
            "stream in self.remote.items():\n            if of in (ctx, STORES):\n                stream.fenced",
            "jobs checker source_is_free"),
-    Mutant("check-counts-say-which-signals-have-come", "pyshmem/check/*.py",
+    Mutant("check-counts-say-which-signals-have-come", "pyshmem/check/**/*.py",
            "self.executions.append(_told_by([*rest, change]))", "pass", "jobs checker whichever_order"),
-    Mutant("check-doubted-waits-tell-nothing", "pyshmem/check/*.py", "certain = common(certain, other)",
+    Mutant("check-doubted-waits-tell-nothing", "pyshmem/check/**/*.py", "certain = common(certain, other)",
            "certain = Message({}, {})", "jobs checker whichever_order"),
     Mutant("host-signal-inside-its-target", _HOST, "if place - 8 < word_place < place + nbytes:", "if False:",
            "2 signal inside_its_target"),
@@ -568,25 +572,25 @@ MUTANTS = [
            "jobs c_library each_kind"),
     # ---- the first day on AMD GPUs ----
     Mutant("amd-index-without-an-accepted-torch", "README.md", "whl/rocm7.2", "whl/rocm7.0", "jobs amd_install every_index"),
-    Mutant("amd-errors-are-left-to-torch", "pyshmem/runtime/gpu/*.py", 'if code and self.has("last_error"):', "if False:",
+    Mutant("amd-errors-are-left-to-torch", "pyshmem/memory/gpu/*.py", 'if code and self.has("last_error"):', "if False:",
            "jobs amd_driver leaves_its_error"),
     Mutant("amd-a-queue-for-each-side", _OPS, "len(_ring) == MOST_ON_HIP", "len(_ring) == 40", "jobs amd_queues four_side"),
     Mutant("amd-graphs-are-replayed", _OPS, "return least is not None and driver.version >= least", "return True",
            "jobs amd_graphs on_hip_a_plan"),
-    Mutant("amd-many-small-growths", "pyshmem/runtime/gpu/*.py", "more = self.size // _LEAST_GROWTH if", "more = 0 if",
+    Mutant("amd-many-small-growths", "pyshmem/memory/gpu/*.py", "more = self.size // _LEAST_GROWTH if", "more = 0 if",
            "jobs amd_memory growths_get_larger"),
-    Mutant("amd-import-without-a-cure", "pyshmem/runtime/gpu/*.py", '_IMPORT_HINT if operation == "import" else ""', '""',
+    Mutant("amd-import-without-a-cure", "pyshmem/memory/gpu/*.py", '_IMPORT_HINT if operation == "import" else ""', '""',
            "jobs amd_peers control_group_forbids"),
     Mutant("amd-flag-without-a-release", _OPS, "heap.near.publish(heap.near.use_stream())", "pass", "jobs amd_queues flags_of_chunks"),
     Mutant("amd-copies-by-kernels-beside-products", _OPS, "if not machine().copies:", "if False:",
            "2 ops_selection copy_engines_only"),
     Mutant("library-of-8-bit-floats-never", _OPS, "or _outweighed(problem)", "", "2 ops_selection not_slower"),
-    Mutant("amd-chiplets-of-mi300x-everywhere", "pyshmem/runtime/gpu/*.py",
+    Mutant("amd-chiplets-of-mi300x-everywhere", "pyshmem/memory/gpu/*.py",
            'return self._number("attribute", _CHIPLETS, self.device) if self.vendor == "hip" else 1', "return 8",
            "jobs amd_driver number_of_chiplets"),
     Mutant("amd-words-that-spill", _OPS, "problem.team.size > MOST_PES_ON_AMD", "problem.team.size > 8", "jobs amd_kernels does_not_spill"),
     # ---- kernels that are launched from words ----
-    Mutant("kernels-number-in-the-code-is-passed", "pyshmem/runtime/gpu/*.py", "elif kind != CONSTANT:", "elif value is not None:",
+    Mutant("kernels-number-in-the-code-is-passed", "pyshmem/memory/gpu/*.py", "elif kind != CONSTANT:", "elif value is not None:",
            "codegen bound_words sums_of_parts"),
     Mutant("kernels-other-numbers-with-the-words-of-the-first", _KERNELS, "words = packed(words_of(numbers, loaded.plan[first",
            "words = packed(words_of(own, loaded.plan[first", "codegen bound_words arrays_of_any_length"),
@@ -594,7 +598,7 @@ MUTANTS = [
            "codegen bound_words rows_of_any_width"),
     Mutant("kernels-operands-in-the-code-are-bound", _KERNELS, "require_addresses(loaded.compiled.name, loaded.parameters[behind])",
            "pass", "codegen bound_words operands_that_are_in_the_code"),
-    Mutant("kernels-bound-for-any-value", "pyshmem/runtime/gpu/*.py", "elif wants := _wanted(parameter, _bare(value)):", "elif wants := None:",
+    Mutant("kernels-bound-for-any-value", "pyshmem/memory/gpu/*.py", "elif wants := _wanted(parameter, _bare(value)):", "elif wants := None:",
            "codegen bound_words not_compiled_for"),
     Mutant("kernels-large-counts-cut-off", _KERNELS, "count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr",
            "count: tl.int32, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr", "codegen bound_words sent"),

@@ -24,7 +24,7 @@ import tracemalloc
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pyshmem.check.analysis import Analysis
+from pyshmem.check.analyse.analysis import Analysis
 from pyshmem.check.trace import Reading
 from removals import BIN, ENVIRONMENT, ROOT, programs, warm
 

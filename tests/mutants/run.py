@@ -79,7 +79,7 @@ def pattern_of(text: str) -> re.Pattern[str]:
 def place_of(mutant: Mutant, root: Path = ROOT) -> tuple[Path, str]:
     """The one file that has the mutant's text, once, and the changed content. Errors: Unfit, NoProgram."""
     pattern, found = pattern_of(mutant.old), []
-    for path in sorted(root.glob(mutant.files)):
+    for path in sorted({path for pattern in mutant.files.split() for path in root.glob(pattern)}):
         text = path.read_text()
         count = len(pattern.findall(text))
         found += [(path, pattern.sub(lambda _: mutant.new, text))] * count

@@ -8,7 +8,7 @@ import re
 import subprocess
 
 import pytest
-from pyshmem.launch import launchers
+from pyshmem.launch.run import launchers
 from hosts import (
     ASLEEP,
     DEAF,

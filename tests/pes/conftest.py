@@ -14,10 +14,10 @@ import torch
 import pyshmem as shmem
 import pytest
 from pyshmem.host import pool as pools
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.heap import heaps
-from pyshmem.runtime.job import job
-from pyshmem.runtime.areas import pool
+from pyshmem.base import interpreter
+from pyshmem.memory.heap import heaps
+from pyshmem.base.job import job
+from pyshmem.memory.areas import pool
 import several_nodes
 from cases import PARTS, shared
 from support import here, live

@@ -5,7 +5,7 @@ import mmap
 
 import numpy as np
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import OPERATORS, STAGE
+from pyshmem.base.far import OPERATORS, STAGE
 from standin_driver import LAUNCH
 
 COPY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_uint64)

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 import pyshmem as shmem
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.heap import default, heaps
-from pyshmem.runtime.job import job
+from pyshmem.base import interpreter
+from pyshmem.memory.heap import default, heaps
+from pyshmem.base.job import job
 
 # Only the interpreter looks at addresses and PEs, and gives constants of a kernel's own a value when it runs.
 interpreted = pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled")

@@ -10,9 +10,10 @@ from surroundings import until
 
 import pyshmem as shmem
 from pyshmem.launch import running
-from pyshmem.runtime import _native, activity
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.heap import default
+from pyshmem.runtime import _native
+from pyshmem.base import activity
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import default
 
 
 @pytest.fixture

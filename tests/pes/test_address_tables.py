@@ -7,7 +7,7 @@ import pyshmem as shmem
 import triton
 import triton.language as tl
 from pyshmem import device as dev
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 from support import here, refuses
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pyshmem as shmem
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 
 
 class Stop(BaseException):

@@ -6,7 +6,7 @@
 import pytest
 
 import pyshmem.shmem as c
-from pyshmem.runtime import areas
+from pyshmem.memory import areas
 
 WORLD, NONE = c.SHMEM_TEAM_WORLD, c.SHMEM_TEAM_INVALID
 

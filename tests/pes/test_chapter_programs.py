@@ -6,7 +6,7 @@ import runpy
 import pytest
 
 import pyshmem as shmem
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 
 CHAPTERS = pathlib.Path(__file__).parents[2] / "docs" / "chapters"
 PROGRAMS = sorted(CHAPTERS.glob("*/*.py"))

@@ -9,11 +9,11 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.host import tuning
+from pyshmem.host.launching import tuning
 from pyshmem.kernels.launch import _require_together
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.gpu.driver import Driver
-from pyshmem.runtime.gpu.heap import gpu
+from pyshmem.base import interpreter
+from pyshmem.memory.gpu.driver import Driver
+from pyshmem.memory.gpu.heap import gpu
 from support import guarded, interpreted, neighbours, refuses, untouched, work
 from team_shapes import group  # noqa: F401
 

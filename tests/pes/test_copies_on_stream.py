@@ -4,11 +4,11 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.collectives import pair_of
-from pyshmem.host.copies_on_stream import exchange
+from pyshmem.host.streams.copies import exchange
 from pyshmem.runtime import _native
-from pyshmem.runtime.comparisons import EQ
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.job import job
+from pyshmem.base.comparisons import EQ
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.base.job import job
 from support import GUARD, guarded, interpreted, on_one_node, payload, untouched, work
 from team_shapes import group  # noqa: F401
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from pyshmem.device.arch.fields import encoded
 from pyshmem.device.collectives.scratch import divide
 from support import GUARD, as_dtype, assert_same, from_pe, guarded, here, interpreted, name_of, payload, untouched

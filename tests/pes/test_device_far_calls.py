@@ -9,7 +9,7 @@ from support import untouched
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.runtime.far import PIECE, SLOTS
+from pyshmem.base.far import PIECE, SLOTS
 
 
 # kernels have no complex numbers, and those for NVIDIA's GPUs not every type of 8 bits

@@ -5,7 +5,7 @@ import importlib
 import pyshmem as shmem
 import pytest
 import torch
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from pyshmem.device.arch.targets import TARGETS
 from support import assert_same, guarded, neighbours, payload, untouched
 from triton.experimental import gluon

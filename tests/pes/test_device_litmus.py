@@ -10,7 +10,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from support import neighbours
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.memory.cpu_heap import cpu
 from support import assert_same, guarded, interpreted, near_neighbours, untouched
 from triton.runtime.errors import InterpreterError
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from support import DTYPES, aside, assert_same, guarded, name_of, neighbours, payload, untouched, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")

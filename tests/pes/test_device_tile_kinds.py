@@ -7,7 +7,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from support import from_pe, work
 
 interpreted = pytest.mark.skipif(not interpreter.active(), reason="compiled, such a call is refused by the compiler")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 from support import AMO_INTEGERS, GUARD, aside, interpreted, name_of, neighbours, work
 from triton.runtime.errors import InterpreterError
 

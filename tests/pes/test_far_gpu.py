@@ -6,8 +6,8 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.job import job
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.base.job import job
 from support import assert_same, on_one_node, payload
 
 MIB = 1 << 20

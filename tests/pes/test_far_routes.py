@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from pyshmem.runtime import _native
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.far import GPU, SHIFT
-from pyshmem.runtime.job import job
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.base.far import GPU, SHIFT
+from pyshmem.base.job import job
 from pyshmem.transport.far import gpu as module
 from standin_gpu import Gpu
 from support import neighbours, on_one_node

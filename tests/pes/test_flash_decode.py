@@ -11,7 +11,7 @@ from pyshmem.ops import plans as plans_of_models
 from pyshmem.ops import workspace
 from pyshmem.ops.attention.decode_schedules import SCHEDULES
 from pyshmem.ops.attention.decode import reference
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 from support import be_late, here, refuses, work
 
 pytestmark = pytest.mark.usefixtures("plans_closed")

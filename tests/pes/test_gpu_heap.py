@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import pyshmem as shmem
-from pyshmem.runtime.gpu import mapping
-from pyshmem.runtime.gpu.driver import DriverError
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import heaps
-from pyshmem.runtime.job import job
+from pyshmem.memory.gpu import mapping
+from pyshmem.memory.gpu.driver import DriverError
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.heap import heaps
+from pyshmem.base.job import job
 from support import alone, assert_same, live, near_neighbours, neighbours, payload, work
 
 MIB = 1 << 20

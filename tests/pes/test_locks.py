@@ -173,7 +173,7 @@ def test_locks_refuse_what_is_none(lock):
 
 
 def test_set_lock_gives_up_and_says_who_is_served(lock, me, monkeypatch):
-    from pyshmem.runtime.job import job
+    from pyshmem.base.job import job
 
     if me == 0:
         shmem.set_lock(lock)  # check: ignore, the test ends here

@@ -15,8 +15,8 @@ from support import (
 
 import pyshmem as shmem
 import pyshmem.shmem as c
-from pyshmem.runtime.heap import default
-from pyshmem.runtime.job import job
+from pyshmem.memory.heap import default
+from pyshmem.base.job import job
 
 SIZES = [1, 7, 64, 65, 1000, 100_000]
 MAKERS = {

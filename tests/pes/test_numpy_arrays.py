@@ -10,7 +10,7 @@ from support import DTYPES, assert_same, name_of, neighbours, payload, refuses
 
 import pyshmem as shmem
 from pyshmem.host import collectives, rma
-from pyshmem.runtime import arguments
+from pyshmem.memory import arguments
 
 LAYOUT = r"got an array of shape .* that is not C-contiguous; wants a contiguous one; for iput and iget a\.reshape\(-1\)\[k:\]"
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 import triton
 from pyshmem.device import arch
-from pyshmem.host import collectives, on_stream
-from pyshmem.runtime import interpreter
+from pyshmem.host import collectives
+from pyshmem.host.streams import collectives as on_stream
+from pyshmem.base import interpreter
 from pyshmem.kernels import on_stream as kernels
 from pyshmem.kernels import methods_by_size
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import pyshmem as shmem
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 from support import here, live, neighbours, refuses
 
 MIB = 1 << 20

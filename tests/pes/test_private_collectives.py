@@ -11,7 +11,7 @@ from team_shapes import group, way  # noqa: F401
 
 import pyshmem as shmem
 from pyshmem import shmem as c
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 
 SIZES = [0, 1, 7, 600]
 ROOT = 1  # of every broadcast, or 0 in a team of one

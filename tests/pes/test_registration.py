@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from pyshmem import device as dev
 from pyshmem.host import registration
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 from support import neighbours, on_one_node, refuses
 
 pytestmark = pytest.mark.skipif(not on_one_node(), reason="PEs of other nodes map nothing")

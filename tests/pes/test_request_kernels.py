@@ -6,7 +6,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.kernels import requests
-from pyshmem.runtime.far import OPERATORS
+from pyshmem.base.far import OPERATORS
 from support import AMO_DTYPES, GUARD, element, here, limits, name_of
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")

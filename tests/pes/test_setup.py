@@ -5,7 +5,7 @@ import torch
 from support import live, refuses, work
 
 import pyshmem as shmem
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 
 
 def test_init_and_finalize_are_counted(me):

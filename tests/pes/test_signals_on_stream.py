@@ -4,7 +4,7 @@ import pyshmem as shmem
 import pytest
 import torch
 from pyshmem.kernels import signals
-from pyshmem.runtime import comparisons, interpreter
+from pyshmem.base import comparisons, interpreter
 from support import GUARD, guarded, interpreted, neighbours, payload, untouched, work
 
 on_a_gpu = pytest.mark.skipif(interpreter.active(), reason="no stream in CPU memory")

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from pyshmem.distributed import symm_mem
 from pyshmem.distributed.compiled import compiled, has_compiler
-from pyshmem.runtime.heap import default, heaps
+from pyshmem.memory.heap import default, heaps
 from support import here, live, neighbours, on_one_node, refuses
 
 pytestmark = [

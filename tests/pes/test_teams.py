@@ -5,13 +5,13 @@ import threading
 import numpy as np
 import pytest
 import torch
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 from support import refuses, work
 from team_shapes import group  # noqa: F401
 
 import pyshmem as shmem
 from pyshmem.device.arch.fields import decoded
-from pyshmem.runtime import areas
+from pyshmem.memory import areas
 
 WORLD = shmem.TEAM_WORLD
 

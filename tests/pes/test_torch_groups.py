@@ -9,7 +9,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
 import pyshmem as shmem
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 from support import torch_store
 
 

@@ -11,7 +11,7 @@ from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.problem import problem_of
 from pyshmem.ops.gemm.tuning import active
 from pyshmem.ops.gemm.tuning.measuring import ProductTimer
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 from support import here
 
 BF16, F32 = torch.bfloat16, torch.float32

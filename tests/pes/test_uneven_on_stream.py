@@ -7,7 +7,7 @@ import pytest
 import torch
 from pyshmem.device import arch
 from pyshmem.kernels import uneven
-from pyshmem.runtime import interpreter
+from pyshmem.base import interpreter
 from support import GUARD, interpreted, name_of, work
 from team_shapes import group  # noqa: F401
 

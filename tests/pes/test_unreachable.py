@@ -5,7 +5,7 @@ import torch
 from support import alone, near_neighbours, octets, refuses
 
 import pyshmem as shmem
-from pyshmem.runtime.heap import default
+from pyshmem.memory.heap import default
 
 
 @pytest.fixture

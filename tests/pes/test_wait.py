@@ -12,8 +12,8 @@ import torch
 from support import AMO_INTEGERS, assert_same, foreign, name_of, neighbours, on_one_node, payload, refuses, work
 
 import pyshmem as shmem
-from pyshmem.runtime.heap import default
-from pyshmem.runtime.job import job
+from pyshmem.memory.heap import default
+from pyshmem.base.job import job
 
 COMPARISONS = {
     "==": operator.eq,

@@ -9,7 +9,8 @@ from support import AMO_INTEGERS, as_dtype, assert_same, foreign, name_of, neigh
 
 import pyshmem as shmem
 from pyshmem.host import wait
-from pyshmem.runtime import _native, host_timeouts
+from pyshmem.runtime import _native
+from pyshmem.diagnosis import host_timeouts
 
 NAMES = ("all", "any", "some")
 IVARS = {

@@ -6,7 +6,7 @@ import torch
 from support import AMO_INTEGERS, as_dtype, foreign, name_of, refuses, work
 
 import pyshmem as shmem
-from pyshmem.runtime.job import job
+from pyshmem.base.job import job
 
 ids = {"ids": lambda each: name_of(each) if isinstance(each, torch.dtype) else str(each)}
 SIGNS = {"==": np.equal, "!=": np.not_equal, ">": np.greater, ">=": np.greater_equal, "<": np.less, "<=": np.less_equal}

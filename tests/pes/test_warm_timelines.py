@@ -21,8 +21,8 @@ from pyshmem import irregular, ops
 from pyshmem.kernels.plans import known, remember
 from pyshmem.ops.experts.schedules import SCHEDULES as EXPERTS
 from pyshmem.ops.gemm.selection import ABLE
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.event_ring import ring
+from pyshmem.base import interpreter
+from pyshmem.diagnosis.event_ring import ring
 from pyshmem.timelines import reading, taxes
 from pyshmem.timelines.recording import recorder
 from support import here, on_one_node

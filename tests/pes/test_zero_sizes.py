@@ -16,8 +16,8 @@ from support import here, on_one_node
 
 import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.runtime.heap import heaps
-from pyshmem.runtime.job import job
+from pyshmem.memory.heap import heaps
+from pyshmem.base.job import job
 
 COUNT, EDGE = 24, 64  # elements of an array, bytes of a guard
 ONE_SIDED = ("put", "get", "put_nbi", "get_nbi")

@@ -3,7 +3,7 @@
 The modules rules, operators, fields and targets are shared by both.
 """
 
-from pyshmem.runtime.interpreter import active
+from pyshmem.base.interpreter import active
 
 if active():
     from pyshmem.device.arch.interpreter import *

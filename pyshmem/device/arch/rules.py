@@ -263,7 +263,7 @@ def text_of(name: str) -> tuple[int, int, int]:
     """Return the name of a span as three numbers of 8 bytes. Errors: ArgumentError for one that is empty or longer."""
     text = name.encode() if isinstance(name, str) else b""
     if not 0 < len(text) <= 24:
-        from pyshmem.runtime.errors import ArgumentError, refuse
+        from pyshmem.base.errors import ArgumentError, refuse
 
         refuse(ArgumentError, "trace_begin", "name", repr(name), "text of 1 to 24 bytes, a constant")
     from struct import unpack

@@ -30,7 +30,7 @@ def target_of(arch: str) -> Target:
 def known(where: object) -> int:
     """Return the index. If a kernel assigns its context to another name, the index is no constant, which is an error."""
     if not isinstance(where, int):
-        from pyshmem.runtime.errors import ArgumentError, refuse  # here: Triton compiles no function of its module
+        from pyshmem.base.errors import ArgumentError, refuse  # here: Triton compiles no function of its module
 
         got = "a copy of a device context, which has lost its constants"
         refuse(ArgumentError, "kernel", "ctx", got, "the context that the kernel received")

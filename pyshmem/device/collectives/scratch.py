@@ -32,7 +32,7 @@ ARRAY_HERE, ARRAY_TAKEN = tl.constexpr(8), tl.constexpr(9)
 LENGTHS = tl.constexpr(10)
 # Of alltoallv, by a member: how many rows it sends is in LENGTHS, and here is the first of them in its source.
 STARTS = tl.constexpr(11)
-# 12 and 13 are of collectives by copy engines, see pyshmem.host.copies_on_stream.
+# 12 and 13 are of collectives by copy engines, see pyshmem.host.streams.copies.
 # Areas: of exchanges behind flags, of words that are their own flags, of messages, of broadcasts.
 BULK, WORDS, MESSAGES, CASTS = (tl.constexpr(kind) for kind in range(4))
 LINE, ARRAYS, SMALLEST = tl.constexpr(HEAD), tl.constexpr(WORDS_A_MEMBER), tl.constexpr(LEAST_PIECE)

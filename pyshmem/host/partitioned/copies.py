@@ -12,8 +12,8 @@ import torch
 
 from pyshmem.host.partitioned.layout import Cut, Layout
 from pyshmem.host.partitioned.moves import Indices, Move, Runs
+from pyshmem.memory.heap import heaps
 from pyshmem.runtime._native import copy_blocks
-from pyshmem.runtime.heap import heaps
 
 # of the fields of a dimension those that count indices; 4 and 8 are the room, and pitches later
 _INDICES = (0, 1, 4, 5, 8)

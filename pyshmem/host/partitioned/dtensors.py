@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, NotSymmetricError, refuse
 from pyshmem.host.partitioned.layout import Layout
 from pyshmem.host.partitioned.placements import layout_placed, require_members
 from pyshmem.host.partitioned.tensor import PartitionedTensor
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime.arguments import an, require_init
-from pyshmem.runtime.errors import ArgumentError, NotSymmetricError, refuse
-from pyshmem.runtime.heap import heaps
+from pyshmem.memory.arguments import an, require_init
+from pyshmem.memory.heap import heaps
 
 
 def from_dtensor(dtensor: Any, *, team: Team | None = None) -> PartitionedTensor:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, refuse
 from pyshmem.host.partitioned.layout import Cut, Layout
 from pyshmem.host.partitioned.moves import bits
-from pyshmem.runtime.arguments import name_of
-from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
+from pyshmem.memory.arguments import name_of
 
 _LAYOUT = "layout.json"
 

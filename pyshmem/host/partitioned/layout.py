@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from pyshmem.runtime.arguments import count_of, integer_of, is_int
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.base.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.memory.arguments import count_of, integer_of, is_int
 
 _RANGES = 4  # shown per PE in the text of a layout
 MOST_DIMENSIONS = 4

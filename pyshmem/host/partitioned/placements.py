@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.partitioned.layout import Cut, Layout, dimension_of, layout_of
 from pyshmem.host.teams import Team
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 Axes = list[tuple[int | None, int]]  # of a mesh: the dimension that each one cuts, or None, and its extent
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pyshmem.base.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.host.partitioned.layout import Cut, Layout
 from pyshmem.host.partitioned.moves import Indices, spaced
-from pyshmem.runtime.arguments import integer_of, is_int
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.memory.arguments import integer_of, is_int
 
 _WANTS = "ints, slices with steps of 1 or more, and at most one ..."
 

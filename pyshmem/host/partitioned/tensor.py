@@ -12,6 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, refuse
+from pyshmem.diagnosis.event_ring import ring
 from pyshmem.host.allocation import allocate, finish, free, ptr
 from pyshmem.host.arrays import shape_of
 from pyshmem.host.partitioned import files
@@ -22,10 +24,8 @@ from pyshmem.host.partitioned.placements import as_dtensor, described, is_device
 from pyshmem.host.partitioned.slices import Selection
 from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.runtime.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
-from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
-from pyshmem.runtime.event_ring import ring
-from pyshmem.runtime.heap import Device, heaps
+from pyshmem.memory.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
+from pyshmem.memory.heap import Device, heaps
 from pyshmem.transport.routes import complete
 
 

@@ -8,8 +8,8 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.matrix import CSR
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 @triton.jit

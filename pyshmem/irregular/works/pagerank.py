@@ -8,11 +8,11 @@ import torch
 import triton
 import triton.language as tl
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
 from pyshmem.irregular.schedules import Name, Schedule
 from pyshmem.irregular.works import require_dense, sums_of, wide
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Operands(NamedTuple):

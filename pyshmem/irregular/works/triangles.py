@@ -19,7 +19,7 @@ from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.schedules import Name, Schedule
 from pyshmem.irregular.shares import Balanced, divided, largest_share
-from pyshmem.runtime.arguments import require_init
+from pyshmem.memory.arguments import require_init
 
 
 class Operands(NamedTuple):

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.job import job
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans
 from pyshmem.ops.aligned import is_aligned
@@ -18,7 +19,6 @@ from pyshmem.ops.attention.gradients import Options
 from pyshmem.ops.attention.prefill_library import Part, part_of
 from pyshmem.ops.attention.prefill_slots import Exchange, Problem, Slots
 from pyshmem.ops.plans import described, shared
-from pyshmem.runtime.job import job
 
 NAME = "attention_backward"
 Arrays = tuple[torch.Tensor, ...]

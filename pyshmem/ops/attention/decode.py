@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.aligned import is_aligned
@@ -20,8 +22,6 @@ from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import DTYPES, InTurn, InTurnBySize, described, require_array, require_dtype, require_own
 from pyshmem.ops.workspace import room_for
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.job import job
 
 NAME = "flash_decode"
 MOST_WIDTH, MOST_QUERIES = 256, 64  # elements of a head; heads of queries that share one of keys

@@ -9,16 +9,16 @@ import torch
 import triton
 
 import pyshmem as shmem
+from pyshmem.base import interpreter
 from pyshmem.device.arch.fields import encoded_each
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.occupancy import taken
 from pyshmem.ops.agreement import require_no_capture
 from pyshmem.ops.aligned import ByPlaces
 from pyshmem.ops.attention import decode_kernels as kernels
 from pyshmem.ops.attention.decode_kernels import Exchange, Form, Parts, Shape
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime import interpreter
-from pyshmem.runtime.gpu.occupancy import taken
 
 NAME = "flash_decode"
 LOG2_E = 1.4426950408889634

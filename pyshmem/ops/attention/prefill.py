@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.attention import backward_library, segments
@@ -25,8 +27,6 @@ from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, described, require_array, require_own, shared
 from pyshmem.ops.rows import OnTeam
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.job import job
 
 
 def attention(

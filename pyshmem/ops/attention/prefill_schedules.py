@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 import pyshmem as shmem
+from pyshmem.base import interpreter
 from pyshmem.ops.aligned import Aligned
 from pyshmem.ops.attention.decode_schedules import LOG2_E, power
 from pyshmem.ops.attention.gradients import Options, attend
@@ -17,7 +18,6 @@ from pyshmem.ops.attention.prefill_slots import NAME, Problem, Sender, Slots
 from pyshmem.ops.attention.segments import places_of, segments_of
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.streams import await_mark
-from pyshmem.runtime import interpreter
 
 Schedule = Literal["auto", "library", "copy_engine", "bulk_synchronous"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import torch
 
+from pyshmem.base.errors import OutOfRangeError, refuse
+from pyshmem.base.job import job
+from pyshmem.diagnosis.faults import checks
 from pyshmem.ops.machine import device
-from pyshmem.runtime.errors import OutOfRangeError, refuse
-from pyshmem.runtime.faults import checks
-from pyshmem.runtime.job import job
 
 ROWS, CAPACITY, TOKEN, EXPERTS = range(4)
 # ROWS: those that an exceeded CAPACITY would have had to hold, 0 for none.  TOKEN: one more than the number of a token that

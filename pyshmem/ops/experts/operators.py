@@ -14,7 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import Team
+from pyshmem.memory.arguments import is_int
 from pyshmem.ops import plans
 from pyshmem.ops.experts import gradients
 from pyshmem.ops.experts.faults import faults
@@ -24,9 +27,6 @@ from pyshmem.ops.gradients import Gradients, differentiable, recorded, require_n
 from pyshmem.ops.machine import device, machine
 from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own
 from pyshmem.ops.rows import OnTeam
-from pyshmem.runtime.arguments import is_int
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.job import job
 
 NAME, BACK = "moe_dispatch", "moe_combine"
 MOST_HIDDEN, MOST_EXPERTS, MOST_TOP = 16384, 1024, 32

@@ -8,6 +8,7 @@ import torch
 import triton
 
 import pyshmem as shmem
+from pyshmem.base import interpreter
 from pyshmem.device.arch.fields import encoded_each
 from pyshmem.kernels.bound_kernels import Prepared, may_be_early
 from pyshmem.ops.aligned import Aligned
@@ -15,7 +16,6 @@ from pyshmem.ops.experts import kernels, words
 from pyshmem.ops.experts.kernels import Division, Exchange, Form, Memory, Operands, Results, Shape
 from pyshmem.ops.machine import device, machine, warps_of
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime import interpreter
 
 NAME = "moe_dispatch"
 EACH = 16  # elements of a row that a thread has

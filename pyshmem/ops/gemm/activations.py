@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops import autocast
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 DIVIDED = ("all_gather_gemm", "gemm_all_gather", "gemm_reduce_scatter")  # whose rows, of a or of the result, PEs share
 

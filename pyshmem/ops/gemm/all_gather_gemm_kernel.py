@@ -17,6 +17,7 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.memory import workspace_of
@@ -40,7 +41,6 @@ from pyshmem.ops.gemm.tile import (
 )
 from pyshmem.ops.shares import share_of, share_size, share_start
 from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.gpu.launch import like
 
 CHUNKS = 4  # of the rows that the copy engine brings
 

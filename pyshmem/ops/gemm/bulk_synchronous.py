@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.on_stream import sum_in_place
+from pyshmem.host.streams.collectives import sum_in_place
 from pyshmem.ops.copies import peers_of
 from pyshmem.ops.gemm.exchanges import Sum, rows_of, scales_of_pes, scatterer, sender
 from pyshmem.ops.gemm.library import multiply, multiply_each

@@ -16,6 +16,7 @@ import triton.language as tl
 import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.compiled import like
 from pyshmem.ops.gemm.configurations import Configuration
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
@@ -25,7 +26,6 @@ from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.gpu.launch import like
 
 MOST_ROWS = 64
 MOST_PES = 8

@@ -13,6 +13,7 @@ import pyshmem.device as dev
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
 from pyshmem.ops.gemm.orders.by_owner import distance_and_number
@@ -35,7 +36,6 @@ from pyshmem.ops.gemm.tile import (
     store_slab,
 )
 from pyshmem.ops.shares import share_size, share_start, start_of
-from pyshmem.runtime.gpu.launch import like
 
 # What becomes of a tile. ALONE: stored here.  ROWS, COLUMNS: stored on all PEs, in this PE's rows or columns of c.
 # SCATTER: added up on the PE that owns its rows.  REDUCE: added up there and stored on all PEs.

@@ -7,15 +7,15 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, refuse
 from pyshmem.host.teams import Team, member
+from pyshmem.memory.arguments import symmetric_array
+from pyshmem.memory.heap import default
 from pyshmem.ops.gemm.scaling import Scales, form_of
 from pyshmem.ops.gradients import Gradient, require_kind
 from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.plans import WITH_DOUBLE, require_for_double
 from pyshmem.ops.shares import share_of, start_of
-from pyshmem.runtime.arguments import symmetric_array
-from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
-from pyshmem.runtime.heap import default
 
 SHARED = ("gemm_all_gather", "gemm_all_reduce")  # all PEs have the result
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)

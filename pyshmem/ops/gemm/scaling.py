@@ -12,8 +12,8 @@ import torch
 import triton
 import triton.language as tl
 
-from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
-from pyshmem.runtime.heap import default
+from pyshmem.base.errors import ArgumentError, DtypeError, refuse
+from pyshmem.memory.heap import default
 
 NONE, WHOLE, LINES = "no scales", "one scale", "scales of rows and columns"
 Scales = tuple[torch.Tensor, ...]  # empty, or those of a and of b

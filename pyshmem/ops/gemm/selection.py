@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops.gemm import few_rows
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.library import lacks, lacks_kind
@@ -18,8 +19,7 @@ from pyshmem.ops.gemm.tuning import order_of
 from pyshmem.ops.gemm.tuning.population import tiles_of
 from pyshmem.ops.machine import machine
 from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.requirements import installed
+from pyshmem.start.requirements import installed
 
 # The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
 ABLE = {

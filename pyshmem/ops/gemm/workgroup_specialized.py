@@ -14,6 +14,7 @@ import pyshmem.device as dev
 from pyshmem.device.arch import decoded
 from pyshmem.device.arch.fields import encoded, encoded_each
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
 from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.orders.grouped import tile_at
@@ -23,7 +24,6 @@ from pyshmem.ops.gemm.scaling import parameters, samples, scaled
 from pyshmem.ops.gemm.steps import Steps
 from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
 from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.gpu.launch import like
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
 

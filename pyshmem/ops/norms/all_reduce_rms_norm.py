@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.teams import Team, member
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.float8 import KIND, Scaled
@@ -20,7 +21,6 @@ from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import problem as norm
 from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.schedules import SCHEDULES, Schedule, has_words
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 NAME, WAY = "all_reduce_rms_norm", Way(whole=True, gathered=True)
 MIB = 1 << 20

@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops.gradients import Gradients, differentiable, require_kind, require_none, share_of_rows
 from pyshmem.ops.rows import OnTeam
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 
 class Way(NamedTuple):

@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import Team
+from pyshmem.memory.arguments import is_number, symmetric_array
 from pyshmem.ops import plans
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, require_array, shared, symmetric
 from pyshmem.ops.workspace import Wanted, room_for
-from pyshmem.runtime.arguments import is_number, symmetric_array
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.job import job
 
 MOST_HIDDEN = 65536  # a program holds a row
 LEAST_READ = 256 << 10  # bytes of x, below which "auto" takes no schedule that reads it where it is

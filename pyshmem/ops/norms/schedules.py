@@ -9,6 +9,7 @@ import torch
 import triton
 
 import pyshmem as shmem
+from pyshmem.base import interpreter
 from pyshmem.device.arch.fields import encoded
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import may_be_early
@@ -22,7 +23,6 @@ from pyshmem.ops.norms.problem import Problem
 from pyshmem.ops.norms.words import send_words
 from pyshmem.ops.plans import twin
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime import interpreter
 
 MOST_PES = 4  # of "words": a thread has words of each PE in registers
 MOST_PARTS = 4  # of a row: a thread keeps them in registers

@@ -12,6 +12,7 @@ let the same operands require gradients, on all PEs.
 
 from types import ModuleType as _ModuleType
 
+from pyshmem.diagnosis import ranges as _ranges
 from pyshmem.ops.torch.attention import *
 from pyshmem.ops.torch.collectives import *
 from pyshmem.ops.torch.experts import *
@@ -19,7 +20,6 @@ from pyshmem.ops.torch.norms import *
 from pyshmem.ops.torch.products import *
 from pyshmem.ops.torch.team_names import *
 from pyshmem.ops.torch.team_names import calls as _calls
-from pyshmem.runtime import ranges as _ranges
 
 _ranges.put_into(_calls, "shmem.ops.torch.")
 

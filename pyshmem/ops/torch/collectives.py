@@ -15,11 +15,11 @@ from torch._higher_order_ops.effects import _EffectType, _register_effectful_op
 from torch.library import register_autograd, register_fake
 
 import pyshmem as shmem
+from pyshmem.base.job import job
 from pyshmem.host.teams import Team
 from pyshmem.ops import plans, rows
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
 from pyshmem.ops.workspace import Workspace
-from pyshmem.runtime.job import job
 
 __all__ = [
     "all_reduce", "alltoall_on_stream", "alltoallv_on_stream", "barrier_on_stream", "broadcast_on_stream", "clear",

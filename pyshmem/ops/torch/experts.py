@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops.experts import gradients
 from pyshmem.ops.experts import operators as routed
 from pyshmem.ops.experts.schedules import Routing
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, operator, team_of
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 __all__ = ["moe_combine", "moe_dispatch", "scaled_moe_dispatch"]
 

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch.library import custom_op
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.ops import autocast
 from pyshmem.ops.gradients import transformed
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 __all__ = ["name_team"]
 

@@ -14,16 +14,16 @@ import triton.language as tl
 
 import pyshmem as shmem
 import pyshmem.device as dev
+from pyshmem.base.errors import ArgumentError, OutOfRangeError, refuse
+from pyshmem.base.job import job
 from pyshmem.device import arch
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.memory.arguments import integer_of, is_int, require_init
 from pyshmem.ops import plans
 from pyshmem.ops.machine import device
 from pyshmem.ops.plans import require_array
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime.arguments import integer_of, is_int, require_init
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError, refuse
-from pyshmem.runtime.job import job
 
 BOTH = "send_activations, recv_activations"  # they share plans
 PROGRAMS, WARPS, SHARE = 128, 8, 32 << 10  # at most; of a program; bytes for a program

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.teams import Team
+from pyshmem.memory.heap import default
 from pyshmem.ops.agreement import require_alike
 from pyshmem.ops.plans import require_dtype
 from pyshmem.ops.streams import Side
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import default
 
 NAME = "GradientReducer"
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)

@@ -14,7 +14,11 @@ from typing import Any, Literal, get_args
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, NotInitializedError, ShmemError, refuse
+from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.memory.arguments import is_int, require_init
+from pyshmem.memory.heap import default
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.plans import schedule_of
 from pyshmem.ops.streams import Side
@@ -25,10 +29,6 @@ from pyshmem.ops.training.used import Used
 from pyshmem.ops.training.watch import Watch
 from pyshmem.ops.training.weights import Weights
 from pyshmem.ops.workspace import Wanted, Workspace
-from pyshmem.runtime.arguments import is_int, require_init
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, NotInitializedError, ShmemError, refuse
-from pyshmem.runtime.heap import default
-from pyshmem.runtime.job import job
 
 MIB = 1 << 20
 Buffers = Literal["once", "forward"]

@@ -14,10 +14,10 @@ from pyshmem.device import arch
 from pyshmem.device.collectives.packing import summed_in
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.memory.heap import default
 from pyshmem.ops.copies import PITCH, peers_of, put
 from pyshmem.ops.machine import machine
 from pyshmem.ops.training.buckets import LINE
-from pyshmem.runtime.heap import default
 
 CHUNK = 64 << 20  # bytes that are exchanged at once: they bound the slots
 # Of the sums: a program fits on a multiprocessor beside one of cuBLAS, which takes 384 x 168 of its 65536 registers.

@@ -8,8 +8,8 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import Team
+from pyshmem.memory.heap import default
 from pyshmem.ops.training.buckets import Bucket
-from pyshmem.runtime.heap import default
 
 
 class Used:

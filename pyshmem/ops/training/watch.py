@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops.training.buckets import NAME, Named
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 WANTS = "the parameters that the reducer was made for: close() it, and make another one on all PEs"
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 
 import pyshmem as shmem
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.teams import Team
+from pyshmem.memory.heap import default
 from pyshmem.ops.training.buckets import NAME, Named
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.heap import default
 
 BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 

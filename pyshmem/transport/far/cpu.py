@@ -22,16 +22,17 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
-from pyshmem.runtime import _native, descriptors
-from pyshmem.runtime.agreement import gather, together
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, ShmemError, UnreachableError, refuse
-from pyshmem.runtime.far import ATOMICS as NUMBERS
-from pyshmem.runtime.far import OPERATORS
-from pyshmem.runtime.heap import default
-from pyshmem.runtime.host_timeouts import called, refuse_timeout
-from pyshmem.runtime.job import job
-from pyshmem.runtime.words import native
+from pyshmem.base.agreement import gather, together
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, ShmemError, UnreachableError, refuse
+from pyshmem.base.far import ATOMICS as NUMBERS
+from pyshmem.base.far import OPERATORS
+from pyshmem.base.job import job
+from pyshmem.diagnosis.host_timeouts import called, refuse_timeout
+from pyshmem.memory import descriptors
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import default
+from pyshmem.memory.words import native
+from pyshmem.runtime import _native
 from pyshmem.transport.far import interfaces
 from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy

@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from pyshmem.base.agreement import gather
+from pyshmem.base.environment import read
+from pyshmem.base.errors import ArgumentError, LaunchError, ShmemError, grouped, listed, refuse
+from pyshmem.base.far import OPERATORS, SHIFT
+from pyshmem.base.job import job
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.gpu.heap import gpu
+from pyshmem.memory.heap import Heap
 from pyshmem.runtime import _native
-from pyshmem.runtime.agreement import gather
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, LaunchError, ShmemError, grouped, listed, refuse
-from pyshmem.runtime.far import OPERATORS, SHIFT
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.heap import Heap
-from pyshmem.runtime.job import job
-from pyshmem.runtime.libfabric import FABRICS, library
+from pyshmem.transport.far.libfabric import FABRICS, library
 
 _BY_ADDRESS = ("tcp", "net", "sockets", "udp")  # providers that need the address of the network interface
 _TURNS, _WORDS = 10, 8  # messages of the self-test, and the words of 8 bytes of each

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pyshmem.base.agreement import gather
+from pyshmem.base.far import STAGE
+from pyshmem.base.job import job
+from pyshmem.kernels.compiled import refuse_launch
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.gpu.heap import gpu
 from pyshmem.runtime import _native
-from pyshmem.runtime.agreement import gather
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.far import STAGE
-from pyshmem.runtime.gpu.heap import gpu
-from pyshmem.runtime.gpu.launch import refuse_launch
-from pyshmem.runtime.job import job
 from pyshmem.transport.far import own_stream
 from pyshmem.transport.far.cpu import Far
 from pyshmem.transport.far.fabric import fabric
@@ -26,7 +26,7 @@ from pyshmem.transport.near import Near
 from pyshmem.transport.near.bridge import WORDS, spread
 
 if TYPE_CHECKING:
-    from pyshmem.runtime.gpu.heap import GpuHeap
+    from pyshmem.memory.gpu.heap import GpuHeap
 
 _IFACES = {"cuda": 1, "hip": 2}  # FI_HMEM_CUDA, FI_HMEM_ROCR
 _CHUNK = 1 << 22  # the bytes of a put from GPU memory or a get into it that are in pinned memory at once

@@ -10,9 +10,9 @@ from ipaddress import IPv4Interface
 from pathlib import Path
 from typing import NamedTuple
 
-from pyshmem.runtime.encoding import passed
-from pyshmem.runtime.environment import read
-from pyshmem.runtime.errors import ArgumentError, UnreachableError, refuse
+from pyshmem.base.encoding import passed
+from pyshmem.base.environment import read
+from pyshmem.base.errors import ArgumentError, UnreachableError, refuse
 
 _SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFNETMASK = 0x8913, 0x8915, 0x891B
 _UP, _LOOPBACK, _RUNNING = 0x1, 0x8, 0x40

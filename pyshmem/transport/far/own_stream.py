@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 
 if TYPE_CHECKING:
-    from pyshmem.runtime.gpu.heap import GpuHeap
+    from pyshmem.memory.gpu.heap import GpuHeap
 
 
 def enter(heap: GpuHeap) -> None:

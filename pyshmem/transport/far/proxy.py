@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.far import PIECE, SLOT_HEAD, SLOTS
+from pyshmem.base.kernel_timeouts import CODES
+from pyshmem.memory.heap import Heap
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import PIECE, SLOT_HEAD, SLOTS
-from pyshmem.runtime.heap import Heap
-from pyshmem.runtime.kernel_timeouts import CODES
 
 
 class Proxy:

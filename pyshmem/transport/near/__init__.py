@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pyshmem.runtime import comparisons
-from pyshmem.runtime.job import job
-from pyshmem.runtime.words import ATOMICS, OnCpu
+from pyshmem.base import comparisons
+from pyshmem.base.job import job
+from pyshmem.memory.words import ATOMICS, OnCpu
 
 COMPARE = tuple(getattr(operator, name.lower()) for name in comparisons.NAMES)
 Atomics = dict[str, dict[Any, Callable[..., Any]]]

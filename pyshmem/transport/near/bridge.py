@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import Heap
 from pyshmem.runtime import _native
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.heap import Heap
 from pyshmem.transport.near import Near
 
 if TYPE_CHECKING:

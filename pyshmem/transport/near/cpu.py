@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.words import native
 from pyshmem.runtime import _native
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.words import native
 from pyshmem.transport.near import Near, atomics_of
 
 

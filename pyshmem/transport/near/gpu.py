@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from pyshmem.base.comparisons import NE
+from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.job import job
+from pyshmem.memory.arguments import BOUNDS
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.gpu.heap import gpu, raw_stream
+from pyshmem.memory.words import LOAD, TEST, Words, any_holds
 from pyshmem.runtime import _native
-from pyshmem.runtime.arguments import BOUNDS
-from pyshmem.runtime.comparisons import NE
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import ArgumentError, refuse
-from pyshmem.runtime.gpu.heap import gpu, raw_stream
-from pyshmem.runtime.job import job
-from pyshmem.runtime.words import LOAD, TEST, Words, any_holds
 from pyshmem.transport.near import Near, atomics_of
 from pyshmem.transport.near.bridge import WORDS, Bridge, spread
 
 if TYPE_CHECKING:
-    from pyshmem.runtime.gpu.heap import GpuHeap
+    from pyshmem.memory.gpu.heap import GpuHeap
 
 _UNLIKELY = 0x5BD1E995A7F3C2D9  # the value of a landing buffer before the GPU writes it
 _LOOK_SECONDS = 0.01  # after this time, an unchanged landing buffer is accepted if the stream is idle

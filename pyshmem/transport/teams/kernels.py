@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pyshmem.base.errors import WaitTimeoutError
+from pyshmem.base.job import job
 from pyshmem.kernels.plans import kernels, known, remember
-from pyshmem.runtime.errors import WaitTimeoutError
-from pyshmem.runtime.heap import Heap
-from pyshmem.runtime.job import job
+from pyshmem.memory.heap import Heap
 
 if TYPE_CHECKING:
     from pyshmem.transport.teams.meeting import Meeting

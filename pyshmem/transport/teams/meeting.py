@@ -11,15 +11,17 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from pyshmem.runtime import _native, areas, differing_calls
-from pyshmem.runtime.arguments import may_be_private
-from pyshmem.runtime.broken_teams import leave, leave_by, refuse_broken
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.differing_calls import Call, barriers, share_word
-from pyshmem.runtime.errors import WaitTimeoutError, listed
-from pyshmem.runtime.heap import Heap, views
-from pyshmem.runtime.host_timeouts import refuse_timeout
-from pyshmem.runtime.job import job
+from pyshmem.base.errors import WaitTimeoutError, listed
+from pyshmem.base.job import job
+from pyshmem.diagnosis import mismatched_calls as differing_calls
+from pyshmem.diagnosis.broken_teams import leave, leave_by, refuse_broken
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
+from pyshmem.diagnosis.mismatched_calls import Call, barriers, share_word
+from pyshmem.memory import areas
+from pyshmem.memory.arguments import may_be_private
+from pyshmem.memory.cpu_heap import cpu
+from pyshmem.memory.heap import Heap, views
+from pyshmem.runtime import _native
 from pyshmem.transport.teams import kernels, staging, tensors
 from pyshmem.transport.teams.operators import (
     BROKEN,

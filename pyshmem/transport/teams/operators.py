@@ -8,9 +8,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.diagnosis.mismatched_calls import CODES, FIRST_FOLD, Call
+from pyshmem.memory.heap import Heap
 from pyshmem.runtime import _native
-from pyshmem.runtime.differing_calls import CODES, FIRST_FOLD, Call
-from pyshmem.runtime.heap import Heap
 
 Op = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
 HALF = (torch.float16, torch.bfloat16)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 
-from pyshmem.runtime import areas
-from pyshmem.runtime.errors import ArgumentError, HeapExhaustedError, listed, refuse
-from pyshmem.runtime.heap import Heap
+from pyshmem.base.errors import ArgumentError, HeapExhaustedError, listed, refuse
+from pyshmem.memory import areas
+from pyshmem.memory.heap import Heap
 from pyshmem.transport.teams.operators import TARGET, Blocks, Fold
 
 if TYPE_CHECKING:

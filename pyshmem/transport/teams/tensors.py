@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 
-from pyshmem.runtime.heap import Heap
+from pyshmem.memory.heap import Heap
 from pyshmem.transport.teams.operators import DONE, EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold
 
 if TYPE_CHECKING:

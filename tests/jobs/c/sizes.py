@@ -18,7 +18,7 @@ from pyshmem.c_names.rows import names
 from pyshmem.c_names.spellings import SPELLINGS
 from pyshmem.c_names.table import ROWS
 from pyshmem.capi.compiler import HERE
-from pyshmem.runtime.heap import heaps
+from pyshmem.memory.heap import heaps
 
 BYTES, WORLD, DEFAULT, SECONDS, HEAP = 1024, 1, 1, 100, 4 << 20
 library = ctypes.CDLL(str(HERE / "libpyshmem.so"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base.errors import ArgumentError, DtypeError
 from pyshmem.device.arch.rules import (
     called,
     comparisons_named,
@@ -22,7 +23,6 @@ from pyshmem.device.arch.rules import (
     wanted_value,
 )
 from pyshmem.device.arch.targets import is_direct
-from pyshmem.runtime.errors import ArgumentError, DtypeError
 
 
 @triton.constexpr_function
@@ -30,7 +30,7 @@ def refuse_call(kind: type, routine: str, argument: str, value: object, wants: s
     """Raise an error that names the kernel, the routine and the argument."""
     import sys  # imported here: Triton compiles no function that uses a Python function of its module
 
-    from pyshmem.runtime.errors import refuse
+    from pyshmem.base.errors import refuse
 
     kernel, frame = "?", sys._getframe(1)
     while frame is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base import comparisons
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu import spinning
 from pyshmem.device.arch.gpu.polling import poll_until
@@ -12,7 +13,6 @@ from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.values import decoded
 from pyshmem.device.arch.targets import is_nvidia
-from pyshmem.runtime import comparisons
 
 
 @triton.jit

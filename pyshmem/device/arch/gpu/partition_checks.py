@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base.errors import ArgumentError
 from pyshmem.device.arch.gpu.checks import check_integer, refuse_call
 from pyshmem.device.arch.rules import (
     counts_of,
@@ -14,7 +15,6 @@ from pyshmem.device.arch.rules import (
     wanted_block,
     wanted_partition,
 )
-from pyshmem.runtime.errors import ArgumentError
 
 
 @triton.constexpr_function

@@ -1,14 +1,14 @@
-"""The record of a wait on GPUs that has timed out. pyshmem.runtime.kernel_timeouts defines its words."""
+"""The record of a wait on GPUs that has timed out. pyshmem.base.kernel_timeouts defines its words."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
+from pyshmem.base import kernel_timeouts
 from pyshmem.device.arch.gpu import blocks
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.values import decoded
-from pyshmem.runtime import kernel_timeouts
 
 
 @triton.jit

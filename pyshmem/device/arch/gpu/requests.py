@@ -10,12 +10,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base import comparisons, far
 from pyshmem.device.arch.gpu import blocks, copies
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.ordering import join
 from pyshmem.device.arch.gpu.waits import wait_until
 from pyshmem.device.arch.rules import bytes_of, count_of
-from pyshmem.runtime import comparisons, far
 
 SHIFT, SLOTS, PIECE, HEAD = (tl.constexpr(each) for each in (far.SHIFT, far.SLOTS, far.PIECE, far.SLOT_HEAD))
 READY, DONE, FREE = tl.constexpr(far.READY), tl.constexpr(far.DONE), tl.constexpr(far.FREE)
@@ -303,6 +303,6 @@ def code_of(operator: str, kind: str) -> int:
 
 @triton.constexpr_function
 def kind_of(element: tl.dtype) -> str:
-    """Return the name of a type of 4 or 8 bytes, as in pyshmem.runtime.far."""
+    """Return the name of a type of 4 or 8 bytes, as in pyshmem.base.far."""
     name = "float" if element.is_floating() else "uint" if element.is_int_unsigned() else "int"
     return f"{name}{element.primitive_bitwidth}"

@@ -13,9 +13,9 @@ from typing import Any
 import triton.language as tl
 from triton.language import core
 
+from pyshmem.base import kernel_timeouts
 from pyshmem.device.arch import fields
 from pyshmem.device.arch.targets import is_gfx90a
-from pyshmem.runtime import kernel_timeouts
 
 # Callers pass it to the builtins: the key of Triton's kernel cache covers the text of functions, but not of builtins.
 EDITION = tl.constexpr(zlib.crc32(Path(__file__).read_bytes()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base import comparisons, kernel_timeouts
 from pyshmem.device.arch.gpu import blocks, reaching, requests, spinning
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.polling import poll_until
@@ -13,7 +14,7 @@ from pyshmem.device.arch.gpu.spinning import EDITION
 from pyshmem.device.arch.gpu.translation import distance
 from pyshmem.device.arch.gpu.values import decoded
 from pyshmem.device.arch.targets import is_direct, is_nvidia
-from pyshmem.runtime import areas, comparisons, kernel_timeouts
+from pyshmem.memory import areas
 
 NUMBERS = tl.constexpr(areas.NUMBERS)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from pyshmem.base import comparisons
 from pyshmem.device.arch.gpu import instructions as gpu
 from pyshmem.device.arch.gpu.checks import check_waited
 from pyshmem.device.arch.gpu.polling import poll_until
 from pyshmem.device.arch.gpu.record import leave_record
 from pyshmem.device.arch.gpu.values import fit, uniform
-from pyshmem.runtime import comparisons
 
 
 @triton.jit

@@ -11,8 +11,9 @@ import triton.language as tl
 from pyshmem.device.arch.interpreter.checks import check_waited
 from pyshmem.device.arch.interpreter.refusing import in_kernel
 from pyshmem.device.arch.interpreter.values import memory, number, tensor_of
-from pyshmem.runtime import words
-from pyshmem.runtime.cpu_heap import cpu
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
+from pyshmem.memory import words
+from pyshmem.memory.cpu_heap import cpu
 
 NONE = 2**64 - 1  # C's SIZE_MAX
 
@@ -65,7 +66,7 @@ def _many(routine: str, ivars: Any, nelems: Any, status: Any, cmp: Any, value: A
     excluded = None if status is None else (memory(status, count) != 0).astype(np.int32)
     place = words.on_cpu, cpu.base, number(ivars), count, getattr(torch, name)
     address = 0 if excluded is None else excluded.ctypes.data
-    return words.Words(in_kernel(routine), *place, code, wanted, address, excluded)
+    return words.Words(in_kernel(routine), *place, code, wanted, address, excluded, refuse_timeout)
 
 
 def _index(found: int | None) -> Any:

@@ -8,6 +8,15 @@ import numpy as np
 import torch
 import triton.language as tl
 
+from pyshmem.base.errors import (
+    ArgumentError,
+    DtypeError,
+    NotInitializedError,
+    NotSymmetricError,
+    OutOfRangeError,
+    ShmemError,
+)
+from pyshmem.base.job import job
 from pyshmem.device.arch.fields import decoded, encoded
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.interpreter.values import array, item_bytes, memory, number
@@ -26,16 +35,7 @@ from pyshmem.device.arch.rules import (
     wanted_reach,
 )
 from pyshmem.device.arch.targets import is_direct
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.errors import (
-    ArgumentError,
-    DtypeError,
-    NotInitializedError,
-    NotSymmetricError,
-    OutOfRangeError,
-    ShmemError,
-)
-from pyshmem.runtime.job import job
+from pyshmem.memory.cpu_heap import cpu
 
 OTHER_NODES = "the context of a team with PEs on other nodes"
 _WAITED = {tl.int32: "int32", tl.int64: "int64", tl.uint32: "uint32", tl.uint64: "uint64"}

@@ -8,9 +8,9 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype
 
+from pyshmem.base.far import OPERATORS, SHIFT, TYPES
 from pyshmem.device.arch.interpreter.values import array, item_bytes, number
 from pyshmem.runtime import _native
-from pyshmem.runtime.far import OPERATORS, SHIFT, TYPES
 
 _KINDS = {getattr(tl, name): name for name in TYPES}
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import triton.language as tl
 
+from pyshmem.base.errors import ArgumentError, OutOfRangeError
 from pyshmem.device.arch.fields import mesh_number
 from pyshmem.device.arch.interpreter.checks import check_context, check_members, integers
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
@@ -19,7 +20,6 @@ from pyshmem.device.arch.rules import (
     wanted_block,
     wanted_partition,
 )
-from pyshmem.runtime.errors import ArgumentError, OutOfRangeError
 
 
 def check_partition(part: Any, routine: str) -> None:

@@ -7,8 +7,8 @@ from typing import NoReturn
 
 from triton.runtime.interpreter import GridExecutor
 
+from pyshmem.base.errors import ShmemError, refuse
 from pyshmem.device.arch.rules import describe as describe
-from pyshmem.runtime.errors import ShmemError, refuse
 
 
 def refuse_call(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:

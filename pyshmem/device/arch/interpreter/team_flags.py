@@ -7,16 +7,19 @@ import time
 from functools import partial
 from typing import Any, NoReturn
 
+from pyshmem.base.comparisons import GE
+from pyshmem.base.errors import OutOfRangeError, listed
+from pyshmem.base.job import job
 from pyshmem.device.arch.interpreter.copies import store_word
 from pyshmem.device.arch.interpreter.ordering import quiet
 from pyshmem.device.arch.interpreter.refusing import in_kernel, refuse_call
 from pyshmem.device.arch.interpreter.translation import away
 from pyshmem.device.arch.interpreter.values import decoded, number
-from pyshmem.runtime import _native, areas, broken_teams, differing_calls
-from pyshmem.runtime.comparisons import GE
-from pyshmem.runtime.errors import OutOfRangeError, listed
-from pyshmem.runtime.host_timeouts import refuse_timeout
-from pyshmem.runtime.job import job
+from pyshmem.diagnosis import broken_teams
+from pyshmem.diagnosis import mismatched_calls as differing_calls
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
+from pyshmem.memory import areas
+from pyshmem.runtime import _native
 
 BROKEN = 6  # as in _teams.h
 _LOOK = 0.1  # seconds between two looks whether a member has left a call
@@ -26,7 +29,7 @@ def synchronise(ctx: Any, routine: str) -> None:
     """Wait at a barrier of ctx's team, after all stores of this PE. Errors: WaitTimeoutError."""
     quiet(ctx)
     team = areas.wires[number(ctx.sync_area)], job.timeout, job.spins
-    missing = partial(_native.absent, *team)  # pyshmem.runtime.host_timeouts calls it too
+    missing = partial(_native.absent, *team)  # pyshmem.diagnosis.host_timeouts calls it too
     name = in_kernel(routine)
     try:
         left = _native.sync(*team, differing_calls.barriers[f"kernel {routine}"])

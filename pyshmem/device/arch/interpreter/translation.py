@@ -1,6 +1,6 @@
 """Translation of addresses to other PEs in interpreted kernels: by one stride, or by a table if ctx.by_table is set.
 
-The result for a far PE is a place, see pyshmem.runtime.far.
+The result for a far PE is a place, see pyshmem.base.far.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 import triton.language as tl
 from triton.runtime.interpreter import TensorHandle
 
+from pyshmem.base.job import job
 from pyshmem.device.arch.interpreter.values import array, decoded, decoded_distance, number
-from pyshmem.runtime.job import job
 
 
 def distance(ctx: Any, pe: Any, mask: Any = None) -> Any:

@@ -17,11 +17,11 @@ import triton.language as tl
 from triton.runtime import interpreter as _triton
 from triton.runtime.interpreter import TensorHandle, _get_np_dtype, interpreter_semantic
 
+from pyshmem.base.errors import ArgumentError, DtypeError
 from pyshmem.device.arch.fields import decoded as decoded
 from pyshmem.device.arch.fields import decoded_distance as decoded_distance
 from pyshmem.device.arch.interpreter.refusing import describe, refuse_call
 from pyshmem.device.arch.rules import wanted_value
-from pyshmem.runtime.errors import ArgumentError, DtypeError
 
 if sys.version_info < (3, 11):
     # Triton imports it for the first tuple that a kernel takes, and print, which then stands for tl.static_print, has no

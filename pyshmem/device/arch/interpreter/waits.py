@@ -6,14 +6,14 @@ from typing import Any
 
 import triton.language as tl
 
+from pyshmem.base.comparisons import SIGNS
+from pyshmem.base.job import job
 from pyshmem.device.arch.interpreter.checks import check_waited
 from pyshmem.device.arch.interpreter.refusing import in_kernel
 from pyshmem.device.arch.interpreter.values import fit, number, tensor_of
+from pyshmem.diagnosis.host_timeouts import refuse_timeout
+from pyshmem.memory.cpu_heap import cpu
 from pyshmem.runtime import _native
-from pyshmem.runtime.comparisons import SIGNS
-from pyshmem.runtime.cpu_heap import cpu
-from pyshmem.runtime.host_timeouts import refuse_timeout
-from pyshmem.runtime.job import job
 
 
 def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:

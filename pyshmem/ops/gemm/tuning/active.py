@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, DtypeError, refuse
 from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.kernels.methods_by_size import architecture, cache_file
+from pyshmem.memory.arguments import name_of, require_init
+from pyshmem.memory.heap import default
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.problem import DTYPES, Problem
 from pyshmem.ops.gemm.tuning.measuring import ProductTimer, gpu_clock, machine_name
 from pyshmem.ops.gemm.tuning.population import Shape, distinct, population, tiles_of
 from pyshmem.ops.gemm.tuning.record import Record
 from pyshmem.ops.machine import machine
-from pyshmem.runtime.arguments import name_of, require_init
-from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse
-from pyshmem.runtime.heap import default
 
 Timer = Callable[[Shape, torch.dtype, list[str]], dict[str, float]]
 UNMEASURED, RAGGED = "data_parallel", "halves"  # the orders of shapes that no record has

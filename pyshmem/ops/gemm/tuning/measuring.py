@@ -11,13 +11,13 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.host.teams import TEAM_WORLD
+from pyshmem.memory.heap import default
 from pyshmem.ops.gemm.configurations import configuration
 from pyshmem.ops.gemm.gemm_kernel import alone
 from pyshmem.ops.gemm.problem import Problem, problem_of
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.tuning.population import Shape
 from pyshmem.ops.machine import device, machine
-from pyshmem.runtime.heap import default
 
 ROUNDS = 5  # measurements of a policy, in turn with those of the others
 STEPS = 4  # kernels in a measurement

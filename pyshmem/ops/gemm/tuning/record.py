@@ -15,9 +15,9 @@ from pathlib import Path
 
 import torch
 
+from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.ops.gemm.orders.streamed import POLICIES
 from pyshmem.ops.gemm.tuning.population import Shape
-from pyshmem.runtime.errors import ArgumentError, refuse
 
 FORMAT = "pyshmem tile orders 2"
 CAPACITY = 4096  # shapes of a filter. More are found too, with more errors

@@ -1,0 +1,1 @@
+"""Examines a machine: what works between its PEs, and what to set where something fails."""

@@ -1,0 +1,72 @@
+"""What each PE of a job of ``pyshmem doctor`` runs: ``python -m pyshmem.launch.doctor.examination mapping`` or ``calls``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from mpi4py import MPI
+
+import pyshmem as shmem
+from pyshmem.base import environment, interpreter
+from pyshmem.base.errors import ShmemError
+
+from . import device_checks, mapping_checks
+from .findings import Finding
+
+
+def mapping(world: Any) -> Iterator[Finding]:
+    """Examine every way to map GPU memory, by the driver alone."""
+    import torch
+
+    from pyshmem.memory.gpu.driver import Driver
+    from pyshmem.start.gpu import arch_of
+
+    if not all(world.allgather(torch.cuda.is_available() and not interpreter.active())):
+        yield Finding("GPU memory", "", "", "not examined: not every PE has a GPU")
+        return
+    device = environment.read("PYSHMEM_DEVICE")
+    index = world.rank % torch.cuda.device_count() if device is None else device
+    torch.cuda.set_device(index)
+    torch.empty(1, device=f"cuda:{index}")  # creates the context for the driver's calls
+    driver = Driver("hip" if torch.version.hip else "cuda", index)
+    yield from device_checks.examine(driver, world, arch_of(driver))
+    yield from mapping_checks.examine(driver, world)
+
+
+def calls(world: Any) -> Iterator[Finding]:
+    """Examine calls of the API on the default heap."""
+    shmem.init()
+    from . import call_checks
+
+    heap = shmem.zeros(1).device.type
+    checks = call_checks.CHECKS | (call_checks.ON_GPUS if heap == "cuda" else {})
+    for name, (check, advice) in checks.items():
+        try:
+            faults = list(filter(None, check()))
+        except (ShmemError, RuntimeError, ValueError, OSError) as error:
+            faults = [f"{type(error).__name__}: {error}"]
+        every = world.allgather(faults)
+        found = [f"PE {pe}: {fault}" for pe, theirs in enumerate(every) for fault in theirs]
+        yield Finding(name, "; ".join(found), advice, f"{heap} heap, {world.size} x {world.size} PEs")
+
+
+def main(part: str) -> int:
+    """Print each finding on PE 0, and return 1 if there is a fault."""
+    return told(part, MPI.COMM_WORLD, {"mapping": mapping, "calls": calls}[part](MPI.COMM_WORLD))
+
+
+def told(part: str, world: Any, findings: Iterator[Finding]) -> int:
+    """Print each finding on PE 0 as it comes, and return 1 if there is a fault."""
+    failed = False
+    for number, found in enumerate(findings):
+        text = f"FAILED: {found.fault}\n{'':14} try: {found.advice}" if found.fault else f"ok  {found.note}".rstrip()
+        if world.rank == 0:
+            print(f"{part if not number else '':10} {found.check}: {text}", flush=True)
+        failed |= bool(found.fault)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Reads the records of all PEs, and finds accesses that nothing orders."""

@@ -1,0 +1,1 @@
+"""Records in each PE what its program and its kernels access."""

@@ -1,0 +1,1 @@
+"""Executes a program in other orders that the memory model allows."""

@@ -1,0 +1,108 @@
+"""Prints errors of pyshmem, and interrupts, with the frames of the program. Frames of pyshmem and Triton are folded, except
+with SHMEM_DEBUG.
+
+Other exceptions are printed as usual: they may be faults of pyshmem. Each traceback is one write, so that those of several
+PEs do not mix.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from contextlib import redirect_stderr
+from itertools import groupby
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pyshmem.base import environment
+from pyshmem.base.errors import ShmemError
+
+OURS = Path(__file__).parents[1]
+
+
+def install() -> None:
+    """Print uncaught errors of pyshmem so. The hook that was installed before prints all other exceptions."""
+    previous = sys.excepthook if sys.excepthook is not sys.__excepthook__ else _in_one_write(sys.excepthook)
+    if threading.excepthook is threading.__excepthook__:
+        threading.excepthook = _in_one_write(threading.excepthook)
+
+    def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if is_folded(error):
+            sys.stderr.write(folded(error))
+        else:
+            previous(kind, error, trace)
+
+    sys.excepthook = hook
+
+
+def _in_one_write(hook: Callable[..., object]) -> Callable[..., None]:
+    """``hook``, which writes to sys.stderr line by line, such that all of it is one write."""
+
+    def print_whole(*caught: object) -> None:
+        printed = io.StringIO()
+        try:
+            with redirect_stderr(printed):
+                hook(*caught)
+        finally:
+            sys.stderr.write(printed.getvalue())
+
+    return print_whole
+
+
+def origin(error: BaseException | None) -> BaseException | None:
+    """Return the exception that the interpreter of kernels has replaced by its own, or else ``error``."""
+    if error is not None and type(error).__name__ == "InterpreterError":  # Triton's, which host programs do not import
+        return error.__cause__ or error
+    return error
+
+
+def is_folded(error: BaseException) -> bool:
+    return isinstance(origin(error), (ShmemError, KeyboardInterrupt)) and not environment.read("SHMEM_DEBUG")
+
+
+def told(error: BaseException) -> str:
+    """Return the traceback as it is printed where nobody catches the error."""
+    return folded(error) if is_folded(error) else "".join(traceback.format_exception(error))
+
+
+def folded(error: BaseException) -> str:
+    """Return the traceback of ``error`` and of its cause, with each run of our frames in one line."""
+    report = traceback.TracebackException.from_exception(error)
+    each: traceback.TracebackException | None = report
+    while each is not None:
+        each.stack = _Folded(each.stack)
+        each.__context__ = None  # handled inside of pyshmem
+        each = each.__cause__
+    return "".join(report.format())
+
+
+def fold(stack: traceback.StackSummary) -> list[str]:
+    """Return the lines of a stack, with each run of our frames in one, except with SHMEM_DEBUG."""
+    return stack.format() if environment.read("SHMEM_DEBUG") else _Folded(stack).format()
+
+
+def is_ours(filename: str) -> bool:
+    """Return whether a source file is of pyshmem or Triton."""
+    return filename.startswith(_folders())
+
+
+def _folders() -> tuple[str, ...]:
+    triton = importlib.util.find_spec("triton")
+    found = [OURS, *(Path(folder) for folder in (triton and triton.submodule_search_locations) or ())]
+    return tuple(f"{folder}{os.sep}" for folder in found)
+
+
+class _Folded(traceback.StackSummary):
+    def format(self, **options: Any) -> list[str]:
+        lines = []
+        for ours, frames in groupby(self, lambda frame: is_ours(frame.filename)):
+            run = traceback.StackSummary.from_list(list(frames))
+            note = f"  [{len(run)} of pyshmem's own calls; SHMEM_DEBUG=1 shows them]\n"
+            lines += [note] if ours else run.format(**options)
+        return lines

@@ -1,0 +1,1 @@
+"""Launches of kernels: grids, shmem.jit, shmem.launch and autotuning."""

@@ -1,0 +1,1 @@
+"""Symmetric memory: heaps, their allocator and areas, and how processes map each other's memory."""

@@ -1,0 +1,1 @@
+"""Prints and draws what a timeline tells: where time went, and how long it would take elsewhere."""
