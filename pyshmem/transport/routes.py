@@ -20,14 +20,14 @@ from pyshmem.runtime import _native
 from pyshmem.runtime._native import fence, locate_word
 from pyshmem.transport.far import gpu as _gpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.far.cpu import close_service, open_service
-from pyshmem.transport.near import Near
 from pyshmem.transport.near import cpu as _cpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.near.gpu import GpuNear
+from pyshmem.transport.route import Route
 from pyshmem.transport.teams.compared_calls import Watched
 from pyshmem.transport.teams.meeting import Meeting
 
 _WITH_A_ROUTE = "a PE of this node whose memory is mapped, or a PE of another node"
-pending: list[Near] = []  # routes with operations that may be incomplete on return: a barrier completes them first
+pending: list[Route] = []  # routes with operations that may be incomplete on return: a barrier completes them first
 
 
 def open_routes() -> None:

@@ -36,7 +36,7 @@ from pyshmem.runtime import _native
 from pyshmem.transport.far import interfaces
 from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy
-from pyshmem.transport.near import Near, atomics_of
+from pyshmem.transport.route import Route, atomics_of
 
 _WHY = {  # by errno, beside those of the system
     errno.EACCES: "it refused this PE's greeting",
@@ -56,7 +56,7 @@ def _update_by(operator: str, dtype: torch.dtype) -> Callable[..., Any]:
     return partial(native("far_update", dtype), OPERATORS.index(operator))
 
 
-class Far(Near):
+class Far(Route):
     """The route to the CPU memory of far PEs."""
 
     put = store = staticmethod(_native.far_put)
@@ -87,7 +87,7 @@ class Far(Near):
     def signal(self, update: str, place: int, value: int) -> None:
         self._signals[update](place, value)
 
-    def put_signal(self, place: int, source: int, nbytes: int, home: Near, update: str, word: int, value: int) -> None:
+    def put_signal(self, place: int, source: int, nbytes: int, home: Route, update: str, word: int, value: int) -> None:
         if home is self:
             _native.far_put_signal(place, source, nbytes, word, self._details[update], value)
         else:

@@ -22,8 +22,8 @@ from pyshmem.runtime import _native
 from pyshmem.transport.far import own_stream
 from pyshmem.transport.far.cpu import Far
 from pyshmem.transport.far.fabric import fabric
-from pyshmem.transport.near import Near
 from pyshmem.transport.near.bridge import WORDS, spread
+from pyshmem.transport.route import Route
 
 if TYPE_CHECKING:
     from pyshmem.memory.gpu.heap import GpuHeap
@@ -70,7 +70,7 @@ class FromCpu(Far):
         self._wait()
         super().signal(update, place, value)
 
-    def put_signal(self, place: int, source: int, nbytes: int, home: Near, update: str, word: int, value: int) -> None:
+    def put_signal(self, place: int, source: int, nbytes: int, home: Route, update: str, word: int, value: int) -> None:
         self.put(place, source, nbytes)
         home.signal(update, word, value)  # another request to the same PE
 

@@ -9,7 +9,7 @@ import torch
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Heap
 from pyshmem.runtime import _native
-from pyshmem.transport.near import Near
+from pyshmem.transport.route import Route
 
 if TYPE_CHECKING:
     from pyshmem.transport.near.gpu import GpuNear
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 WORDS = {4: torch.int32, 8: torch.int64}
 
 
-class Bridge(Near):
+class Bridge(Route):
     """The route for copies between symmetric memory of one kind and private memory of the other kind. It has no atomics."""
 
     def __init__(self, gpu: GpuNear, symmetric: Heap) -> None:

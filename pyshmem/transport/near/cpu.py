@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 from pyshmem.memory.cpu_heap import cpu
-from pyshmem.memory.words import native
+from pyshmem.memory.words import OnCpu, native
 from pyshmem.runtime import _native
-from pyshmem.transport.near import Near, atomics_of
+from pyshmem.transport.route import Route, atomics_of
 
 
-class CpuNear(Near):
+class CpuNear(Route, OnCpu):
     """The route to the CPU memory of near PEs."""
 
     put = get = store = staticmethod(_native.copy)

@@ -24,8 +24,8 @@ from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.gpu.heap import gpu, raw_stream
 from pyshmem.memory.words import LOAD, TEST, Words, any_holds
 from pyshmem.runtime import _native
-from pyshmem.transport.near import Near, atomics_of
 from pyshmem.transport.near.bridge import WORDS, Bridge, spread
+from pyshmem.transport.route import Route, atomics_of
 
 if TYPE_CHECKING:
     from pyshmem.memory.gpu.heap import GpuHeap
@@ -44,7 +44,7 @@ class _Thread(threading.local):
     at = room = 0  # the address and the bytes of the landing buffer
 
 
-class GpuNear(Near):
+class GpuNear(Route):
     """The route to the GPU memory of near PEs."""
 
     def __init__(self, heap: GpuHeap) -> None:
