@@ -95,7 +95,7 @@ def register(tensor: Array) -> torch.Tensor:
             mapped: int | None = window.share(offer.place)
         else:
             given, sources = sources, []  # the window releases them
-            mapped = window.add(given, [offers[pe].chunks for pe in job.node_pes])
+            mapped = window.add(operand.address - offer.inside, given, [offers[pe].chunks for pe in job.node_pes])
     except (OSError, DriverError) as error:
         refuse(HeapExhaustedError, "register", "tensor", f"an error of the system: {error}", "memory that PEs can map")
     finally:

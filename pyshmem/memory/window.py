@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -69,6 +69,9 @@ class Pages:
     def release(self, source: int) -> None:
         os.close(source)
 
+    def restore(self, address: int, nbytes: int) -> None:
+        """Do nothing: an import by a peer leaves the pages of files as they are."""
+
     def name(self, chunk: Chunk) -> _Name:
         file = os.fstat(chunk.source)
         return file.st_dev, file.st_ino, chunk.start, chunk.nbytes
@@ -107,6 +110,21 @@ class Handles:
                 place += chunk.nbytes
             self._driver.allow(address, place - address)
             undo.pop_all()
+
+    def restore(self, address: int, nbytes: int) -> None:
+        """Give this PE access anew to memory of its own that peers have imported since it has had access.
+
+        On ROCm an import makes the owner's earlier access stale (rocm-systems#9908).
+        """
+        if self._driver.vendor == "hip":
+            self._driver.allow(address, nbytes)
+
+
+def _parts(place: int, chunks: Sequence[Chunk]) -> Iterator[tuple[int, int]]:
+    """The (address, bytes) of chunks that lie one after the other."""
+    for chunk in chunks:
+        yield place, chunk.nbytes
+        place += chunk.nbytes
 
 
 class _Mapping:
@@ -155,10 +173,10 @@ class Window:
         self._mapped[self._offset(place)].users += 1
         return self.address(place)
 
-    def add(self, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]]) -> int | None:
+    def add(self, original: int, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]]) -> int | None:
         """Map the chunks of all PEs of the node, and return the address of this PE's first; None if there is no room.
 
-        chunks: of this PE; their sources are the window's to release.  layouts: those of each PE, by node rank; their
+        original: where this PE has its chunks already.  chunks: their sources are the window's to release.  layouts: those of each PE, by node rank; their
         sources mean nothing here.
         Errors: OSError or DriverError, on all PEs, and nothing is mapped.
         """
@@ -173,7 +191,7 @@ class Window:
             undo.callback(self.places.release, offset)
             undo.callback(self._unmap, mapping)
             for first in range(0, max(map(len, layouts)), _MOST_FDS):
-                self._map(offset, chunks, layouts, slice(first, first + _MOST_FDS), mapping.parts)
+                self._map(offset, original, chunks, layouts, slice(first, first + _MOST_FDS), mapping.parts)
             undo.pop_all()
             if self._memory.holds:
                 mapping.held = [chunk.source for chunk in chunks]
@@ -183,7 +201,7 @@ class Window:
         return self._own + offset
 
     def _map(
-        self, offset: int, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]], some: slice,
+        self, offset: int, original: int, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]], some: slice,
         mapped: list[tuple[int, int]],
     ) -> None:  # fmt: skip
         """Map some chunks of each PE, and note in ``mapped`` where."""
@@ -197,13 +215,15 @@ class Window:
                 for rank, layout in enumerate(layouts):
                     before = sum(chunk.nbytes for chunk in layout[: some.start])
                     place = self._base + rank * self._stride + offset + before
-                    if layout[some] and rank == self._node.rank:
-                        self._memory.map(place, chunks[some])
-                    elif layout[some]:
+                    if layout[some] and rank != self._node.rank:
                         self._import(place, layout[some], theirs[rank])
-                    for chunk in layout[some]:
-                        mapped.append((place, chunk.nbytes))
-                        place += chunk.nbytes
+                        mapped.extend(_parts(place, layout[some]))
+            with together(self._world):  # after the imports of all PEs, see Handles.restore
+                if chunks[some]:
+                    before = sum(chunk.nbytes for chunk in chunks[: some.start])
+                    self._memory.map(self._own + offset + before, chunks[some])
+                    mapped.extend(_parts(self._own + offset + before, chunks[some]))
+                    self._memory.restore(original + before, sum(chunk.nbytes for chunk in chunks[some]))
         finally:
             close_all([*fds, *(fd for each in theirs for fd in each)])
 

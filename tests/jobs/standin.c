@@ -67,7 +67,7 @@ struct ipc {
 
 /* The ledger. Rows are free where base, or fd for a handle, is 0. */
 struct handle {
-    int fd, device, caller_fd, maps;
+    int fd, device /* of an imported one -1 */, caller_fd, maps;
     size_t size;
     bool released, exportable;
     ino_t inode;
@@ -76,7 +76,7 @@ struct piece {
     char *base;
     size_t size;
     struct handle *handle;
-    unsigned accessors /* a bit for each device */, order;
+    unsigned accessors /* a bit for each device */, order, uses /* see foreign_uses */;
 };
 struct range {
     char *base;
@@ -205,6 +205,20 @@ static int poisoned_memory(size_t size) {
     return fd;
 }
 
+/* How often other processes have imported the memory of a handle, or set access to it: in its last page. ROCm makes the
+ * access stale that the owner has been given before (rocm-systems#9908). */
+static unsigned foreign_uses(struct handle *handle, unsigned more) {
+    unsigned *count = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, handle->fd, handle->size);
+    if (count == MAP_FAILED) abort();
+    unsigned uses = __atomic_add_fetch(count + 1, more, __ATOMIC_SEQ_CST);
+    munmap(count, PAGE);
+    return uses;
+}
+
+static bool is_stale(struct piece *piece) {
+    return piece->handle->device >= 0 && foreign_uses(piece->handle, 0) != piece->uses;
+}
+
 static int *open_count(struct block *block) { return (int *)(block->base + block->size); }
 
 static bool inside(const char *at, size_t nbytes, const char *base, size_t size) {
@@ -220,7 +234,7 @@ static bool usable(const void *at, size_t nbytes, bool device_only) {
         for (int i = 0; i < LIMIT; i++) {
             struct piece *p = &pieces[i];
             struct block *own = &blocks[i], *other = &opened[i];
-            if (inside(byte, 1, p->base, p->size) && p->accessors >> current & 1)
+            if (inside(byte, 1, p->base, p->size) && p->accessors >> current & 1 && !is_stale(p))
                 byte = p->base + p->size, moved = true;
             if (inside(byte, 1, own->base, own->size)) byte = own->base + own->size, moved = true;
             if (inside(byte, 1, other->base, other->size) && other->accessible)
@@ -382,6 +396,7 @@ EXPORT(hipMemImportFromShareableHandle, (struct handle * *out, void *argument, i
     *out = FREE_ROW(handles, fd);
     **out = (struct handle){
         .fd = own, .device = -1, .caller_fd = fd, .size = status.st_size - PAGE, .inode = status.st_ino};
+    foreign_uses(*out, 1);
     return 0;
 }
 
@@ -430,7 +445,7 @@ EXPORT(hipMemMap, (void *address, size_t size, size_t offset, struct handle *han
     if (!reserved) return misuse("memory is mapped outside all reserved ranges");
     if (mmap(address, size, PROT_NONE, MAP_SHARED | MAP_FIXED, handle->fd, 0) == MAP_FAILED) return OUT_OF_MEMORY;
     static unsigned order;
-    *FREE_ROW(pieces, base) = (struct piece){address, size, handle, 0, ++order};
+    *FREE_ROW(pieces, base) = (struct piece){address, size, handle, 0, ++order, 0};
     return handle->maps++, 0;
 }
 
@@ -487,6 +502,7 @@ EXPORT(hipMemSetAccess, (void *address, size_t size, const struct access_desc *d
         }
         mprotect(at, piece->size, protection);
         piece->handle->caller_fd = -1;
+        piece->uses = foreign_uses(piece->handle, piece->handle->device < 0);
     }
     return 0;
 }
@@ -606,13 +622,14 @@ EXPORT(hipMemcpyAsync, (void *target, const void *source, size_t nbytes, int kin
        source, nbytes, kind, stream, current) {
     if (kind < 0 || kind > 4) return INVALID_DIRECTION;
     if (!usable(target, nbytes, false) || !usable(source, nbytes, false))
-        return misuse("a copy touches memory that the current device has no access to");
+        return misuse("a copy touches memory that the current device has no access to, or stale access");
     return lost && (mapped(target) || mapped(source)) ? 0 : (memmove(target, source, nbytes), 0);
 }
 
 EXPORT(hipMemsetD8Async, (uint8_t *target, uint8_t value, size_t count, void *stream), (target, value, count, stream),
        "target=%p value=%d count=%zu stream=%p current=%d", target, value, count, stream, current) {
-    if (!usable(target, count, true)) return misuse("a fill touches memory that the current device has no access to");
+    if (!usable(target, count, true))
+        return misuse("a fill touches memory that the current device has no access to, or stale access");
     return memset(target, value, count), 0;
 }
 

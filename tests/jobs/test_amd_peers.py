@@ -40,6 +40,42 @@ print("done", flush=True)
     assert (status, out) == (0, "done\n" * pes), err
 
 
+def test_memory_that_a_pe_has_already_stays_its_own_when_peers_have_imported_it(library, tmp_path):
+    """register: the owner reads at the old address what peers store, and the other way round."""
+    program = """
+from pyshmem.memory.window import Chunk, Handles, Window
+standin = Standin(sys.argv[1], devices="0,1,2")
+driver = Driver("hip", me, standin.path)
+place = driver.reserve(2 * MIB, MIB)
+handle = driver.create(2 * MIB, PINNED)
+driver.map(place, 2 * MIB, handle)
+driver.allow(place, 2 * MIB)
+source, start, size = driver.retain(place)
+assert (start, size) == (place, 2 * MIB)
+window = Window(Handles(driver, MIB), node, node, 64 * MIB)
+mine = Chunk(source, 0, size)
+address = window.add(place, [mine], [[mine._replace(source=0)] for _ in range(n)])
+node.Barrier()
+right = (me + 1) % n
+put(address + (right - me) * 64 * MIB, 100 + me)
+node.Barrier()
+assert get(place) == get(address) == 100 + (me - 1) % n, (get(place), get(address), standin.misuses())
+node.Barrier()
+put(place, 200 + me)
+node.Barrier()
+assert get(address + (right - me) * 64 * MIB) == 200 + right
+node.Barrier()
+window.close()
+for end in (driver.unmap, driver.unreserve):
+    end(place, 2 * MIB)
+driver.release(handle)
+assert standin.ledger() == Ledger(), (standin.ledger(), standin.misuses())
+print("done", flush=True)
+"""
+    status, out, err = mpiexec(3, HEAD + program, str(library), tmp_path=tmp_path)
+    assert (status, out) == (0, "done\n" * 3), err
+
+
 def test_any_call_that_fails_on_one_pe_fails_the_growth_on_all_and_leaves_nothing(library, tmp_path):
     """Each call of a good run fails once, of start and of growth by two pieces; the heap then works as before, and grows."""
     program = """

@@ -138,12 +138,16 @@ class VmmMapping:
             with together(self._world):
                 theirs = self._exchange.swap(fd)
                 fds.callback(close_all, theirs)
-            added = []
-            with together(self._world):
-                for rank, start in enumerate(self.starts):
-                    added.append(self._place(start + offset, nbytes, own, theirs[rank], undo))
-                self._driver.clear(self.base + offset, nbytes, stream)  # HIP does not clear memory
-                self._driver.synchronize(stream)
+            added, mine = [], self._node.rank
+            others = [rank for rank in range(self._node.size) if rank != mine]
+            # The owner comes last: ROCm makes its access stale when a peer imports the memory later (rocm-systems#9908).
+            for ranks in (others, [mine]):
+                with together(self._world):
+                    for rank in ranks:
+                        added.append(self._place(self.starts[rank] + offset, nbytes, own, theirs[rank], undo))
+                    if mine in ranks:
+                        self._driver.clear(self.base + offset, nbytes, stream)  # HIP does not clear memory
+                        self._driver.synchronize(stream)
         return added
 
     def _place(self, address: int, nbytes: int, own: int, fd: int, undo: ExitStack) -> tuple[int, int, int]:
