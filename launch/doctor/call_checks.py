@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
@@ -12,10 +13,12 @@ import triton
 import pyshmem as shmem  # before triton
 import pyshmem.device as dev
 from pyshmem.base import interpreter
+from pyshmem.kernels.clock import compared
 from pyshmem.memory.gpu.heap import gpu
 
 ops: Any = import_module("pyshmem.ops")
 N = 1000  # the elements of a message
+_CLOCK_SECONDS, _CLOCK_ERROR = 0.1, 0.05  # of the clock: how long it is watched, and by which part it may differ
 
 
 @triton.jit
@@ -118,6 +121,18 @@ def product(schedule: str) -> list[str]:
     return [_wrong("the rows of all PEs", found.float(), wanted[:, None].expand(-1, rows).float())]
 
 
+def clock() -> list[str]:
+    """Whether kernels count the seconds of their time-outs as the host does."""
+    (there, away, error), begun = compared(gpu.arch), time.monotonic()
+    while time.monotonic() < begun + _CLOCK_SECONDS:
+        pass
+    later, other, _ = compared(gpu.arch)
+    passed = later - there, later + other - there - away
+    if error is None or abs(passed[0] - passed[1]) <= passed[1] * _CLOCK_ERROR:
+        return []
+    return [f"{passed[0] / 1e6:.1f} ms have passed in kernels and {passed[1] / 1e6:.1f} ms on the host"]
+
+
 def last_error() -> list[str]:
     code = gpu.driver.kept_error()
     return [f"error {code} is kept, which torch reports after its next launch"] if code else []
@@ -136,6 +151,7 @@ CHECKS: dict[str, tuple[Callable[[], list[str]], str]] = {  # with the setting t
 }
 ON_GPUS: dict[str, tuple[Callable[[], list[str]], str]] = {
     "queues": (queues, "GPU_MAX_HW_QUEUES=8, and import pyshmem before the first use of torch.cuda"),
+    "clock": (clock, "report this with the GPU's name: PYSHMEM_WAIT_TIMEOUT counts other seconds in kernels"),
     "last error": (last_error, "report this; until then call torch.cuda.synchronize() after shmem.init()"),
 }
 

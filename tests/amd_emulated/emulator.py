@@ -121,10 +121,12 @@ class Gpu:
     """One GPU. ``decode(gpu, address)``: a function of the wave that executes what is there, true where the wave stops.
 
     away, shared: which of an array of addresses are a peer's memory, or any PE's heap.  cached: whether stores there may be.  eight: its floats of 8 bits.
+    tick: the nanoseconds between two values of its clock.
     """
 
-    def __init__(self, decode, away, shared, cached, eight):
-        self.decode, self.away, self.shared, self.cached, self.eight = decode, away, shared, cached, eight
+    def __init__(self, decode, away, shared, cached, eight, tick):
+        self.decode, self.away, self.shared, self.cached = decode, away, shared, cached
+        self.eight, self.tick = eight, tick
         self.steps = {}  # decoded, by address
         self.cache = []  # stores to peers until they are written back
         self.lines = {}  # what the program that runs has read of heaps, by address // LINE

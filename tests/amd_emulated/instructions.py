@@ -38,7 +38,7 @@ def decode(gpu, place):
     if bits(word, 31, 23) == 0x17F and bits(word, 22, 16) in (1, 10, 12, 14):
         return control(gpu, word, bits(word, 22, 16))
     if encoding == 0x30 and bits(word, 25, 18) == 0x25:
-        return clock(bits(word, 12, 6))
+        return clock(gpu, bits(word, 12, 6))
     if bits(word, 31, 23) == 0x1A7 and bits(word, 22, 16) in MATRICES:
         return matrices(gpu, word, *MATRICES[bits(word, 22, 16)])
     if bits(word, 31, 25) == 0x3F and bits(word, 16, 9) in SWAPS and bits(word, 8, 8):
@@ -122,9 +122,9 @@ def control(gpu, word, operation):
     return step
 
 
-def clock(register):
+def clock(gpu, register):
     def step(wave):
-        wave.set_pair(register, time.monotonic_ns() // 10)  # 100 MHz
+        wave.set_pair(register, time.monotonic_ns() // gpu.tick)
         wave.advance(8)
 
     return step

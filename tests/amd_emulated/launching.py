@@ -98,7 +98,8 @@ class Device:
     def __init__(self, arch):
         self.arch = self.device = arch
         eight = torch.float8_e4m3fn if arch == "gfx950" else torch.float8_e4m3fnuz
-        self.gpu = Gpu(decode, peers_memory, of_a_heap, cached=arch != "gfx90a", eight=eight)
+        tick = 40 if arch == "gfx90a" else 10
+        self.gpu = Gpu(decode, peers_memory, of_a_heap, cached=arch != "gfx90a", eight=eight, tick=tick)
         self.loaded = {}
         self.options = {}  # of the compiler, of the next launches
         # of the teams' barriers in kernels

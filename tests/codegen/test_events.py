@@ -4,6 +4,7 @@ import re
 import struct
 
 import pyshmem.device as dev
+from pyshmem.device.arch.gpu import instructions as gpu
 import pytest
 import torch
 import triton
@@ -35,6 +36,18 @@ CALLS = [
 
 def compiled(case, target, **options):
     return instructions(assembly(case[0], target, *case[1:], **options))
+
+
+@triton.jit
+def read_clock(ctx, out):
+    tl.store(out, gpu.nanoseconds(ctx))
+
+
+@pytest.mark.parametrize(("target", "tick"), [("gfx90a", 40), ("gfx942", 10), ("gfx950", 10)])
+def test_the_clock_of_an_amd_gpu_is_counted_at_its_own_rate(target, tick):
+    """25 MHz on MI200 (ISA, 8.2.5), 100 MHz on later ones: time-outs in kernels count seconds by it."""
+    lines = compiled((read_clock, I64), target)
+    assert places(lines, rf"s_mul_i32 .*, {tick}$|s_mul_i32 .*, {hex(tick)}$"), lines
 
 
 @pytest.mark.parametrize("case", CALLS, ids=lambda case: getattr(case[-1], "__name__", "span"))

@@ -581,6 +581,8 @@ MUTANTS = [
            "jobs amd_peers each_pe_writes"),
     Mutant("amd-registered-memory-left-stale", "pyshmem/memory/*.py",
            'if self._driver.vendor == "hip": self._driver.allow(address, nbytes)', "pass", "jobs amd_peers has_already"),
+    Mutant("amd-clock-of-mi300x-everywhere", _DEVICE, "return 40 if known(where) == 2 else 10", "return 10",
+           "codegen events own_rate"),
     Mutant("amd-many-small-growths", "pyshmem/memory/gpu/*.py", "more = self.size // _LEAST_GROWTH if", "more = 0 if",
            "jobs amd_memory growths_get_larger"),
     Mutant("amd-import-without-a-cure", "pyshmem/memory/gpu/*.py", '_IMPORT_HINT if operation == "import" else ""', '""',

@@ -53,6 +53,12 @@ def is_amd(where: int) -> bool:
 
 
 @triton.constexpr_function
+def nanoseconds_of_tick(where: int) -> int:
+    """Return the period of s_memrealtime: 25 MHz on gfx90a (MI200's ISA, 8.2.5), 100 MHz on gfx942 and gfx950."""
+    return 40 if known(where) == 2 else 10
+
+
+@triton.constexpr_function
 def between_fences(where: int, sem: str) -> str:
     """Return the order of an atomic for which arch.gpu.atomics.before and behind provide ``sem`` on AMD."""
     return "relaxed" if where >= 2 else sem

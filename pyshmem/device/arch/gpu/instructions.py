@@ -13,7 +13,7 @@ import triton.language as tl
 from triton.language import core
 
 from pyshmem.device.arch.gpu.blocks import arange, in_partition, num_warps, number, zeros
-from pyshmem.device.arch.targets import is_gfx90a, is_nvidia
+from pyshmem.device.arch.targets import is_gfx90a, is_nvidia, nanoseconds_of_tick
 
 
 @core.builtin
@@ -323,10 +323,10 @@ def nanoseconds(ctx):
     """Read a clock that all programs share."""
     if is_nvidia(ctx.where):
         return tl.inline_asm_elementwise("mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1)
-    ticks = tl.inline_asm_elementwise(  # at 100 MHz
+    ticks = tl.inline_asm_elementwise(
         "s_memrealtime $0\n s_waitcnt lgkmcnt(0)", "=s", [], dtype=tl.int64, is_pure=False, pack=1
     )
-    return ticks * 10
+    return ticks * nanoseconds_of_tick(ctx.where)
 
 
 @triton.jit
