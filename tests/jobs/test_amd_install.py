@@ -47,6 +47,21 @@ def test_the_line_for_amd_gpus_is_the_same_everywhere_and_leaves_no_dependency_o
     assert needed - set(line.split()) == {"triton"}
 
 
+def test_tests_on_amd_gpus_install_every_extra_by_name_and_neither_torch_nor_triton():
+    """Else pip takes Triton from the package index beside torch's, which has another name, triton-rocm."""
+    (named,) = re.findall(r"^BESIDE_ROCM := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    extras = [each for each in metadata.requires("pyshmem-mpi") if re.search(r'extra == "(bench|mpich|rocm|test)"', each)]
+    assert set(named.split()) == {re.match(r"[\w-]+", each)[0] for each in extras}
+
+
+def test_a_cupy_of_any_vendor_is_named_among_the_versions(monkeypatch):
+    """CuPy's source package, ``cupy``, wants CUDA: what has wheels for ROCm has another name."""
+    rocm = {each for each in metadata.requires("pyshmem-mpi") if 'extra == "rocm"' in each}
+    (name,) = {re.match(r"[\w-]+", each)[0] for each in rocm}
+    monkeypatch.setattr(requirements, "version_of", lambda each: "14.2.0" if each == name else "")
+    assert requirements.versions().endswith("cupy 14.2.0")
+
+
 ROCM = "pip install -U torch --index-url https://download.pytorch.org/whl/rocm7.2"
 
 
