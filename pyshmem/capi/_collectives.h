@@ -149,7 +149,7 @@ static inline void quiet(const char *routine) {
         complete(routine, state.calls->quiet(), NULL);
 }
 
-/* The word of a barrier, as pyshmem.diagnosis.mismatched_calls has it: of its name, whose hash is kept while the program
+/* The word of a barrier, as in pyshmem.diagnosis.mismatched_calls: of its name, whose hash is kept while the program
  * makes the same call again. */
 static uint64_t barrier_word(const char *routine) {
     static _Thread_local const char *last;

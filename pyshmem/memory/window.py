@@ -176,8 +176,8 @@ class Window:
     def add(self, original: int, chunks: Sequence[Chunk], layouts: Sequence[Sequence[Chunk]]) -> int | None:
         """Map the chunks of all PEs of the node, and return the address of this PE's first; None if there is no room.
 
-        original: where this PE has its chunks already.  chunks: their sources are the window's to release.  layouts: those of each PE, by node rank; their
-        sources mean nothing here.
+        original: where this PE has its chunks already.  chunks: their sources are the window's to release.
+        layouts: those of each PE, by node rank; their sources mean nothing here.
         Errors: OSError or DriverError, on all PEs, and nothing is mapped.
         """
         with ExitStack() as undo, ExitStack() as sources:

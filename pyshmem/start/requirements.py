@@ -12,7 +12,10 @@ from pathlib import Path
 
 OLDEST = {"torch": (2, 11), "triton": (3, 6), "numpy": (1, 26), "mpi4py": (4, 1)}
 # in the wheels that torch's ROCm builds require
-_ALSO_NAMED = {"triton": ("triton-rocm", "pytorch-triton-rocm"), "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-rocm-7-0")}
+_ALSO_NAMED = {
+    "triton": ("triton-rocm", "pytorch-triton-rocm"),
+    "cupy": ("cupy-cuda13x", "cupy-cuda12x", "cupy-rocm-7-0"),
+}
 _AMD_DEVICE = "/dev/kfd"  # AMD's kernel driver
 # the torch of the package index is CUDA's, and its Triton would be written over that of torch for ROCm
 _ROCM = "torch --index-url https://download.pytorch.org/whl/rocm7.2"

@@ -50,7 +50,9 @@ def test_the_line_for_amd_gpus_is_the_same_everywhere_and_leaves_no_dependency_o
 def test_tests_on_amd_gpus_install_every_extra_by_name_and_neither_torch_nor_triton():
     """Else pip takes Triton from the package index beside torch's, which has another name, triton-rocm."""
     (named,) = re.findall(r"^BESIDE_ROCM := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    extras = [each for each in metadata.requires("pyshmem-mpi") if re.search(r'extra == "(bench|mpich|rocm|test)"', each)]
+    extras = [
+        each for each in metadata.requires("pyshmem-mpi") if re.search(r'extra == "(bench|mpich|rocm|test)"', each)
+    ]
     assert set(named.split()) == {re.match(r"[\w-]+", each)[0] for each in extras}
 
 

@@ -330,7 +330,7 @@ MUTANTS = [
     Mutant("c-proxy-slot-free-before-its-data-are-sent", _C, "link_t *failed = sound ? perform_request(s) : NULL;",
            "link_t *failed = NULL; end_request(x, s, NULL); if (sound) perform_request(s); return;", "jobs proxy a_slot_is_not_free"),
     # ---- transport ----
-    Mutant("near-signal-before-its-data", _NEAR, "self.put(place, source, nbytes) if home is not self:",
+    Mutant("near-signal-before-its-data", "pyshmem/transport/*.py", "self.put(place, source, nbytes) if home is not self:",
            "home.signal(update, word, value)\n        self.put(place, source, nbytes)\n        value *= update == 'set'\n"
            "        if home is not self:", "2 signal without_seeing_old_data"),
     Mutant("far-signal-value-forgotten", _FAR,
@@ -596,7 +596,7 @@ MUTANTS = [
            "jobs amd_driver number_of_chiplets"),
     Mutant("amd-words-that-spill", _OPS, "problem.team.size > MOST_PES_ON_AMD", "problem.team.size > 8", "jobs amd_kernels does_not_spill"),
     # ---- kernels that are launched from words ----
-    Mutant("kernels-number-in-the-code-is-passed", "pyshmem/memory/gpu/*.py", "elif kind != CONSTANT:", "elif value is not None:",
+    Mutant("kernels-number-in-the-code-is-passed", _KERNELS, "elif kind != CONSTANT:", "elif value is not None:",
            "codegen bound_words sums_of_parts"),
     Mutant("kernels-other-numbers-with-the-words-of-the-first", _KERNELS, "words = packed(words_of(numbers, loaded.plan[first",
            "words = packed(words_of(own, loaded.plan[first", "codegen bound_words arrays_of_any_length"),
@@ -604,7 +604,7 @@ MUTANTS = [
            "codegen bound_words rows_of_any_width"),
     Mutant("kernels-operands-in-the-code-are-bound", _KERNELS, "require_addresses(loaded.compiled.name, loaded.parameters[behind])",
            "pass", "codegen bound_words operands_that_are_in_the_code"),
-    Mutant("kernels-bound-for-any-value", "pyshmem/memory/gpu/*.py", "elif wants := _wanted(parameter, _bare(value)):", "elif wants := None:",
+    Mutant("kernels-bound-for-any-value", _KERNELS, "elif wants := _wanted(parameter, _bare(value)):", "elif wants := None:",
            "codegen bound_words not_compiled_for"),
     Mutant("kernels-large-counts-cut-off", _KERNELS, "count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr",
            "count: tl.int32, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr", "codegen bound_words sent"),
