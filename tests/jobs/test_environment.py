@@ -196,7 +196,7 @@ OF_C = ("PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")  # which C programs read bef
 # values of the rows that no number is one of
 VALUES = {"PYSHMEM_DUMP": '"SIGUSR1"', "PYSHMEM_HEAP": '"cpu"', "PYSHMEM_PEER_MAP": '"ipc"', "PYSHMEM_HIP_MEMORY": '"fine"',
           "PYSHMEM_FAR": '"tcp"', "PYSHMEM_AMO": '"tcp"', "PYSHMEM_LOCAL_CACHE": '"/tmp"', "PYSHMEM_CHECK": "false",
-          "PYSHMEM_TRACE": '"out.json"'}  # fmt: skip
+          "PYSHMEM_TRACE": '"out.json"', "PYSHMEM_RACE_TRACES": '"/tmp"'}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", environment.VARIABLES)
