@@ -53,6 +53,5 @@ enum {
     WORD_ALLTOALLS,
     WORD_COLLECT,
     WORD_SHARE,
-    WORD_BARRIER = 15,
     WORD_FOLD = 16
 };

@@ -217,7 +217,7 @@ def one_sided(ctx, x, y, signal, pe, none):
 
 @triton.jit
 def collectives(ctx, x, y, none):
-    dev.broadcast_array(ctx, x, y, none, 0)
+    dev.broadcast(ctx, x, y, none, 0)
     dev.collect(ctx, x, y, none)
     dev.fcollect(ctx, x, y, none)
     dev.alltoall(ctx, x, y, none)

@@ -32,7 +32,7 @@ def synchronise(ctx: Any, routine: str) -> None:
     missing = partial(_native.absent, *team)  # pyshmem.diagnosis.host_timeouts calls it too
     name = in_kernel(routine)
     try:
-        left = _native.sync(*team, differing_calls.barriers[f"kernel {routine}"])
+        left = _native.sync(*team, differing_calls.name_barrier(f"kernel {routine}"))
         if left == BROKEN or (left and differing_calls.refuse(team[0], "its team", name, None)):
             broken_teams.refuse_broken(team[0], "its team", name)
     except TimeoutError:
