@@ -254,7 +254,13 @@ def start(routine: str, detail: Any, group: Team, pair: Pair, count: int, key: A
     """Plan a checked call in GPU memory, cache the plan under ``key`` if there is one, and enqueue it."""
     name = _NAMES[routine]
     if group.meeting.spans:
-        refuse(UnreachableError, name, "team", f"{group!r} over several nodes", "a team of one node for arrays in GPU memory")
+        refuse(
+            UnreachableError,
+            name,
+            "team",
+            f"{group!r} over several nodes",
+            "a team of one node for arrays in GPU memory",
+        )
     copied = not count or by_copy(detail, count * pair.dtype.itemsize)
     plan = None if copied else _planned(name, routine, detail, group, pair, count)
     call = _call(routine, detail, pair, count)

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyshmem.base.errors import WaitTimeoutError, listed
 from pyshmem.base.job import job
-from pyshmem.diagnosis import mismatched_calls as differing_calls
+from pyshmem.diagnosis import mismatched_calls
 from pyshmem.diagnosis.broken_teams import leave, leave_by, refuse_broken
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.diagnosis.mismatched_calls import Call, barriers, name_barrier, share_word
@@ -46,7 +46,7 @@ class Meeting:
 
     Targets are ready on all members before any member calls, so members write into the targets of others at once.
     Addresses are those of this PE. Private arrays are passed through staging memory of the team, see staging.
-    Errors of all calls: WaitTimeoutError, which names the missing members; those of differing_calls, on all members, if
+    Errors of all calls: WaitTimeoutError, which names the missing members; those of mismatched_calls, on all members, if
     routine, dtype, size or root differ; BrokenTeamError, also in all later calls, if an exception has ended a call of some
     member: a later call of that member must not be combined with it.
     """
@@ -199,13 +199,13 @@ class Meeting:
         if left == BROKEN:
             self.refuse_broken(routine)
         if left == UNLIKE and call is not None:
-            differing_calls.refuse_unlike(self.name, routine, call)
+            mismatched_calls.refuse_unlike(self.name, routine, call)
         self.refuse_difference(routine, call)
 
     def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
         """Refuse the members' calls, which differ. Collective: a member learns of a difference if and only if all do."""
         try:
-            differing_calls.refuse(self.wires, self.name, routine, call)
+            mismatched_calls.refuse(self.wires, self.name, routine, call)
         except BaseException as error:  # noqa: BLE001
             self._leave(routine, error)
         self.refuse_broken(routine)
