@@ -8,10 +8,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from pyshmem.host.teams import Team, member
+from pyshmem.ops.checks import WITH_DOUBLE, require_for_double
 from pyshmem.ops.gemm.scaling import Scales, form_of
 from pyshmem.ops.gradients import Gradient, require_kind
 from pyshmem.ops.machine import eight_bits
-from pyshmem.ops.plans import WITH_DOUBLE, require_for_double
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.runtime.arguments import symmetric_array
 from pyshmem.runtime.errors import ArgumentError, DtypeError, refuse

@@ -10,7 +10,7 @@ import torch
 
 from pyshmem.host.teams import Team
 from pyshmem.ops.agreement import require_alike
-from pyshmem.ops.plans import require_dtype
+from pyshmem.ops.checks import require_dtype
 from pyshmem.ops.streams import Side
 from pyshmem.runtime.errors import ArgumentError, refuse
 from pyshmem.runtime.heap import default
