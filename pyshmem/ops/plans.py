@@ -86,11 +86,6 @@ def team_of(routine: str, team: Team | None) -> Team:
     return TEAM_WORLD if team is None else member(routine, team)
 
 
-def id_of(team: Team | None) -> int:
-    """Return what a Call has of a team."""
-    return id(TEAM_WORLD if team is None else team)
-
-
 class Cache(dict[Call, Any]):
     """Plans by what they depend on. A plan has a ``team``, which may have ended, and the number of its last use."""
 
@@ -158,10 +153,11 @@ _kin: dict[Call, Any] = {}  # the newest of the plans that serve other lengths, 
 _known: dict[Call, tuple[Any, Any]] = {}  # a plan, and what is kept with it, by calls that need no check
 
 
-def plan_for(call: Call | None, prepare: Callable[..., Request], *given: Any) -> tuple[Any, Any]:
+def plan_for(call: Any, prepare: Callable[..., Request], *given: Any) -> tuple[Any, Any]:
     """Return the plan of a call, and its steps. The first call of a kind makes it, collectively over the team.
 
-    call: with all that this PE gives. A call that is equal to an earlier one is only looked up; None: it is none of these.
+    call: the fields of a Call, with all that this PE gives: a tuple of them is equal to it, and made in a third of its time.
+        A call that is equal to an earlier one is only looked up. None: it is not kept for later ones.
     prepare: returns the request for the plan. It gets ``given``, and checks nothing that Request.check checks.
     Errors: those of Request.check on this PE; ArgumentError, on all PEs, if it refuses on another, or they ask differently.
     """
@@ -174,19 +170,22 @@ def plan_for(call: Call | None, prepare: Callable[..., Request], *given: Any) ->
     return (plan, steps) if call is None else _remember(call, plan, steps)
 
 
-def ready(call: Call | None) -> tuple[Any, Any] | None:
+def ready(call: Any) -> tuple[Any, Any] | None:
     """Return what plan_for does for a call that is equal to an earlier one; None for others, which need a request."""
     try:
-        known = _known.get(call)  # type: ignore[arg-type]
+        known = _known.get(call)
     except TypeError:  # an argument that cannot be in a key, which is refused
         return None
-    if known is None or not is_live(known[0]):
+    if known is None:
         return None
-    known[0].used = next(_uses)
+    plan = known[0]
+    if plan.space.closed or plan.generation != job.generation or not plan.team.size:  # as in is_live
+        return None
+    plan.used = next(_uses)
     return known
 
 
-def _remember(call: Call, plan: Any, kept: Any) -> tuple[Any, Any]:
+def _remember(call: Any, plan: Any, kept: Any) -> tuple[Any, Any]:
     if len(_known) >= MOST_KNOWN:
         drop_ended()
     _known[call] = plan, kept

@@ -116,7 +116,7 @@ def _space(
         return text, partial(Plan, routine, group, wanted(columns))
 
     shared, team_id = (*rows, *a.shape[1:], a.dtype), id(team)
-    call = Call(routine, team_id, typed(shared), described(a))
+    call = routine, team_id, typed(shared), described(a), None
     plan, _ = plan_for(call, lambda: Request(Call(routine, team_id, shared), team, make))
     return plan.space  # type: ignore[no-any-return]
 

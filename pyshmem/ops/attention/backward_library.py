@@ -18,7 +18,7 @@ from pyshmem.ops.attention.gradients import Options
 from pyshmem.ops.attention.prefill_library import Part, part_of
 from pyshmem.ops.attention.prefill_slots import Exchange, Problem, Slots
 from pyshmem.ops.descriptions import described, shared, typed
-from pyshmem.ops.plans import Call, Request, id_of, plan_for, team_of
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 from pyshmem.runtime.job import job
 
 NAME = "attention_backward"
@@ -96,7 +96,8 @@ def gradients(
         group = team_of(NAME, team)
         return Request(Call(NAME, id(group), (*shared(q, k), *options)), group, check)
 
-    plan, _ = plan_for(Call(NAME, id_of(team), typed(tuple(options)), described(*given)), prepare)
+    call = NAME, id(team), typed(tuple(options)), described(*given), None
+    plan, _ = plan_for(call, prepare)
     return plan(*given)  # type: ignore[no-any-return]
 
 

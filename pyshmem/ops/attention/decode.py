@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.aligned import is_aligned
 from pyshmem.ops.attention.decode_schedules import SCHEDULES, Schedule
@@ -20,7 +20,7 @@ from pyshmem.ops.checks import DTYPES, factor_of, require_array, require_dtype, 
 from pyshmem.ops.descriptions import all_but, described, typed
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import Call, Request, id_of, plan_for, team_of
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 from pyshmem.ops.results import InTurn, InTurnBySize
 from pyshmem.ops.workspace import room_for
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -57,7 +57,7 @@ def flash_decode(
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
     kinds, options = described(*given), (scale, schedule)
-    call = Call(NAME, id_of(team), typed(options), kinds)
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), kinds, None
     plan, step = plan_for(call, _requested, team, given, kinds, options)
     return plan(step, given, reuse)  # type: ignore[no-any-return]
 

@@ -25,7 +25,7 @@ from pyshmem.ops.checks import WITH_DOUBLE, factor_of, require_array, require_ow
 from pyshmem.ops.descriptions import described, shared, typed
 from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import Call, Request, id_of, plan_for, team_of
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 from pyshmem.ops.results import InTurn, InTurnBySize
 from pyshmem.ops.rows import OnTeam
 from pyshmem.runtime.errors import ArgumentError, refuse
@@ -94,7 +94,7 @@ def _plan(
 ) -> Any:
     """Return the plan of a call. given: q, k, v and out."""
     options = causal, scale, schedule, order, size
-    call = Call(NAME, id_of(team), typed(options), described(*given))
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), described(*given), None
     return plan_for(call, _requested, team, given, options)[0]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import plans
 from pyshmem.ops.checks import WITH_DOUBLE, require_array, require_own
 from pyshmem.ops.checks import schedule_of as schedule_named
@@ -25,7 +25,7 @@ from pyshmem.ops.experts.schedules import SCHEDULES, Routing, Schedule, schedule
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
 from pyshmem.ops.gradients import Gradients, differentiable, recorded, require_no_transform, require_none
 from pyshmem.ops.machine import device, machine
-from pyshmem.ops.plans import Call, Request, id_of, plan_for, team_of
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 from pyshmem.ops.results import InTurn
 from pyshmem.ops.rows import OnTeam
 from pyshmem.runtime.arguments import is_int
@@ -122,7 +122,7 @@ def plan_of(
     rows = tuple(x) if isinstance(x, Scaled) else (x,)
     require_no_transform(NAME, x=rows[0], weights=weights)
     options, private = (experts, capacity, tokens, overflow, schedule), described(*rows, indices, weights)
-    call = Call(NAME, id_of(team), typed(options), private)
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), private, None
     return plan_for(call, _requested, team, given, rows, private, options)[0]  # type: ignore[no-any-return]
 
 

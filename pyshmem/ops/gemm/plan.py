@@ -258,11 +258,11 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
-    asked: Call | None = None
+    key: Any = None
     if not autocast.enabled() and not gradients.transformed(a, b):
         shared = split, None if plan is None else id(plan), *options.items(), repr(options)
-        asked = Call(operator, id(group), shared, described(out, a, b, *scales))
-        known = plans.ready(asked)
+        key = operator, id(group), shared, described(out, a, b, *scales), None
+        known = plans.ready(key)
         if known is not None:
             return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
     if activations.apply(a, b) and out is None and plan is None and not scales:
@@ -277,7 +277,7 @@ def call(
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
     arguments = Given(operator, a, b, out, group, split, options, scales)
-    found, steps = plan_for(asked, _requested, arguments, plan, None if asked is None else asked.private)
+    found, steps = plan_for(key, _requested, arguments, plan, key and key[3])
     return found.perform(steps, a, b, out, scales, reuse)  # type: ignore[no-any-return]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast
 from pyshmem.ops.checks import schedule_of
 from pyshmem.ops.descriptions import described, typed
@@ -22,7 +22,7 @@ from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import problem as norm
 from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.schedules import SCHEDULES, Schedule, has_words
-from pyshmem.ops.plans import Call, Request, id_of, plan_for, team_of
+from pyshmem.ops.plans import Request, plan_for, team_of
 from pyshmem.runtime.errors import ArgumentError, refuse
 
 NAME, WAY = "all_reduce_rms_norm", Way(whole=True, gathered=True)
@@ -64,7 +64,8 @@ def all_reduce_rms_norm(
         return recorded_call(NAME, WAY, plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
     given = norm.given_of(x, residual, weight, out, residual_out)
     private, options = described(*given), (eps, schedule, out_dtype)
-    plan, _ = plan_for(Call(NAME, id_of(team), typed(options), private), _requested, team, given, private, options)
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), private, None
+    plan, _ = plan_for(call, _requested, team, given, private, options)
     return plan(given, reuse)  # type: ignore[no-any-return]
 
 

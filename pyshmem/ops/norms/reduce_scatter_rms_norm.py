@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast
 from pyshmem.ops.checks import schedule_of
 from pyshmem.ops.descriptions import described, typed
@@ -25,7 +25,7 @@ from pyshmem.ops.norms import all_reduce_rms_norm as whole
 from pyshmem.ops.norms import problem as norm
 from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.share_schedules import GATHERED, SHARES
-from pyshmem.ops.plans import Call, Request, id_of, plan_for, team_of
+from pyshmem.ops.plans import Request, plan_for, team_of
 from pyshmem.ops.shares import share_of, start_of
 
 # the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s; on four, from three peers
@@ -78,8 +78,8 @@ def _operator(name: str, **text: str) -> _Norm:
         private, options = described(*given), (eps, schedule, out_dtype)
         if name == GATHER and given.out is not None:  # peers write it
             private = private, *map(shmem.is_symmetric, given[3:])
-        asked = Call(name, id_of(team), typed(options), private)
-        plan, _ = plan_for(asked, _requested, name, team, given, private, options)
+        key = name, id(TEAM_WORLD if team is None else team), typed(options), private, None
+        plan, _ = plan_for(key, _requested, name, team, given, private, options)
         return plan(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name

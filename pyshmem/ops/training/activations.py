@@ -173,7 +173,7 @@ def _find(routine: str, tensors: tuple[Any, ...], pe: Any, team: Team | None, sl
     distance = step * (number - group.me) % group.size
     shared = (*map(_described, tensors), distance, slots)
     check = partial(_checked, routine, tensors, distance, slots)
-    call = Call(BOTH, id(group), typed(shared), routine)
+    call = BOTH, id(group), typed(shared), routine, None
     return plan_for(call, lambda: Request(Call(BOTH, id(group), shared), group, check))[0]  # type: ignore[no-any-return]
 
 
