@@ -450,7 +450,7 @@ MUTANTS = [
     Mutant("attention-each-plan-of-decoding-counts-its-own-calls", _OPS, "exchange = Exchange(*(self.space[name] if self.fused",
            'exchange = Exchange(*(torch.zeros(self.groups, dtype=torch.int64) if name == "epochs" else self.space[name] if self.fused',
            "2 flash_decode batches_go_up_and_down"),
-    Mutant("attention-operands-of-another-batch-unchecked", _OPS, "if known is not None and _fits(given):", "if known is not None:",
+    Mutant("attention-operands-of-another-batch-unchecked", _OPS, "fits=lambda: _fits(given)", "fits=None",
            "2 flash_decode another_batch_are_checked"),
     Mutant("attention-parts-of-the-most-sequences-alone", _OPS, "for each in range(sequences // 2 + 1, sequences + 1)]", "for each in range(sequences, sequences + 1)]",
            "jobs amd_kernels parts_have_room"),
@@ -608,6 +608,13 @@ MUTANTS = [
            "codegen bound_words not_compiled_for"),
     Mutant("kernels-large-counts-cut-off", _KERNELS, "count: tl.int64, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr",
            "count: tl.int32, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr", "codegen bound_words sent"),
+    # ---- plans ----
+    Mutant("plans-lengths-forgotten-in-what-plans-have-in-common", "pyshmem/ops/plans.py", "return self._replace(lengths=None)",
+           "return self", "2 ops_plans rows_that_change"),
+    Mutant("plans-found-by-what-is-private", "pyshmem/ops/plans.py", "return self._replace(private=None)", "return self",
+           "2 ops_plans operands_of_another_layout"),
+    Mutant("plans-of-ended-teams-are-ready", "pyshmem/ops/plans.py", "or not plan.team.size:", "or False:",
+           "2 ops_plans team_that_has_ended"),
     # ---- process groups ----
     Mutant("groups-public-calls-take-private-arrays", _C, "if (symmetric != 3 && args[8] != Py_True) Py_RETURN_NONE;", "",
            "2 launch_pair private_arrays_that"),

@@ -15,8 +15,8 @@ from pyshmem.ops.experts import schedules as expert_schedules
 from pyshmem.ops.norms import schedules as norm_schedules
 from pyshmem.ops.training import schedules as gradient_schedules
 from pyshmem.ops.norms import share_schedules as norm_share_schedules
-from pyshmem.ops.plans import WITHOUT_TILES
 from pyshmem.base.job import job
+from pyshmem.ops.checks import WITHOUT_TILES
 from pyshmem.ops.gemm.selection import ABLE
 from support import here, interpreted, live, on_one_node, refuses
 
