@@ -397,6 +397,8 @@ MUTANTS = [
     Mutant("interpreter-does-not-await-the-first-pe", _INTERPRETER,
            "for pe in range(decoded(number(ctx.n_pes))): await_word(", "for pe in range(1, decoded(number(ctx.n_pes))):\n        await_word(",
            "2 device_collectives calls_follow_each_other"),
+    Mutant("interpreter-barriers-named-as-those-of-hosts", _INTERPRETER, 'f"kernel {routine}")', "routine)",
+           "2 device_ordering does_not_meet"),
     Mutant("interpreter-one-pe-too-many", _INTERPRETER, "wrong = pes[(pes < 0) | (pes >= members)]",
            "wrong = pes[(pes < 0) | (pes > members)]", "2 device_refusals a_pe_out_of_range"),
     Mutant("interpreter-strided-teams-read-as-contiguous", _INTERPRETER, "+ inside * decoded(number(ctx.step))]", "+ inside]",
