@@ -283,7 +283,7 @@ MUTANTS = [
     Mutant("c-marks-not-seen-at-the-end", _C, "if (is_broken(t)) t->left = BROKEN;", "", "jobs native_collectives has_changed"),
     Mutant("c-mark-of-any-team", _C, "broken >> STAMP_BITS == counters(t)->refusals >> STAMP_BITS", "1", "jobs native_collectives outlive"),
     Mutant("c-no-mark-on-other-nodes", _C, "        mark_far(t, mark);", "", "2/1 broken_teams ends_early"),
-    Mutant("host-interrupted-split-keeps-its-turn", _HOST, "pool.take(parent, -1, None)", "pass", "2 broken_teams split"),
+    Mutant("host-interrupted-split-keeps-its-turn", _HOST, "pool.take(parent, -1, None)", "pass", "2 broken_teams ends_early"),
     Mutant("c-mailboxes-compare-no-words", _C, "return alike || differ(t);", "return 1;", "2 differing_calls reductions_of_different"),
     Mutant("c-rounds-hear-no-words", _C, "if (heard->most > words->most)", "if (0)", "2 differing_calls leave_the_heap"),
     Mutant("host-refused-allocation-keeps-its-block", _HOST, "_release(heap, offset)\n            raise", "raise",
