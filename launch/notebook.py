@@ -11,7 +11,8 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from . import PYSHMEMRUN
+from pyshmem.launch import PYSHMEMRUN
+
 from .run.interactive import END
 
 USAGE = "%pyshmem -n 4, with more options of pyshmemrun, starts PEs, and %pyshmem off ends them"

@@ -160,7 +160,7 @@ static uint64_t barrier_word(const char *routine) {
     uint64_t hash = UINT64_C(0xCBF29CE484222325);
     for (const char *at = name; *at; at++) hash = (hash ^ (uint8_t)*at) * UINT64_C(0x100000001B3);
     last = routine;
-    return word = (uint64_t)WORD_BARRIER << 56 | (hash & ((UINT64_C(1) << 48) - 1));
+    return word = hash >> 35 | 1;
 }
 
 static int sync_team(const char *routine, team_t *team) {

@@ -25,8 +25,7 @@ from pyshmem.c_names.constants import NUM_CONTEXTS
 from pyshmem.c_names.handles import shmem_team_config_t
 from pyshmem.capi import on_gpu
 from pyshmem.capi.on_gpu import text
-from pyshmem.diagnosis import exits, host_timeouts
-from pyshmem.diagnosis import mismatched_calls as differing_calls
+from pyshmem.diagnosis import exits, host_timeouts, mismatched_calls
 from pyshmem.host import init as host_init
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
 from pyshmem.memory.areas import pool
@@ -279,12 +278,12 @@ def _failed(a: Any) -> None:
 def _differ(a: Any) -> NoReturn:
     """The members' calls differ: routine, team, number of the call, type, elements, stride, what it has returned, root."""
     routine, meeting = text(a[0]), _team(a[1]).meeting
-    if a[2] == differing_calls.CODES["share"]:
+    if a[2] == mismatched_calls.CODES["share"]:
         meeting.refuse_difference(routine)
     dtype = (*LOOPS, np.dtype("longdouble"))[a[3]]
-    call = differing_calls.Call(a[2], dtype, a[4], place=a[5], root=a[7])
+    call = mismatched_calls.Call(a[2], dtype, a[4], place=a[5], root=a[7])
     if a[6] == _UNLIKE:
-        differing_calls.refuse_unlike(meeting.name, routine, call)
+        mismatched_calls.refuse_unlike(meeting.name, routine, call)
     meeting.refuse_difference(routine, call)
 
 

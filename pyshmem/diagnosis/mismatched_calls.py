@@ -19,7 +19,6 @@ from pyshmem.memory.arguments import KINDS, name_of
 from pyshmem.runtime import _native
 
 _AT_OFFSETS = ("allocate", "realloc", "free")
-_BARRIER = 15  # the number of a mere barrier
 # the numbers of calls; the first three and those of reductions are those of _quick.h
 CODES = {
     name: code
@@ -67,18 +66,19 @@ def share_word(note: bytes) -> int:
     return CODES["share"] << 56 | len(note)
 
 
-class _Barriers(dict[str, int]):
-    """The words of barriers, by their names; libpyshmem makes the same ones. A dict costs a call the least."""
-
-    def __missing__(self, routine: str) -> int:
-        word = 0xCBF29CE484222325
-        for byte in routine.encode():
-            word = (word ^ byte) * 0x100000001B3 % 2**64
-        self[routine] = word = _BARRIER << 56 | word & (1 << 48) - 1
-        return word
+barriers: dict[str, int] = {}  # the words of mere barriers, by their names
 
 
-barriers = _Barriers()
+def name_barrier(routine: str) -> int:
+    """Return the word of a mere barrier, and note it in ``barriers``. libpyshmem makes the same ones.
+
+    Python passes numbers of up to 30 bits to C faster than larger ones.
+    """
+    word = 0xCBF29CE484222325
+    for byte in routine.encode():
+        word = (word ^ byte) * 0x100000001B3 % 2**64
+    barriers[routine] = word = word >> 35 | 1
+    return word
 
 
 class _Told(NamedTuple):
@@ -103,10 +103,7 @@ class _Told(NamedTuple):
 def _described(word: int, root: int) -> str:
     """Describe a call by what is kept of it."""
     code = word >> 56 & 127
-    names = {number: name for name, number in CODES.items()} | {
-        _BARRIER: "a barrier",
-        CODES["share"]: "an exchange of notes",
-    }
+    names = {number: name for name, number in CODES.items()} | {0: "a barrier", CODES["share"]: "an exchange of notes"}
     for name, each in barriers.items():
         if each == word:
             names[code] = name

@@ -3,7 +3,7 @@
 Every routine that allocates or frees is collective over the world, with the same arguments in the same order on all PEs.
 If sizes, types or offsets differ, the call is an error on all PEs, and the heap is as before.
 
-The memory behind the heaps: runtime/cpu_heap.py, and runtime/gpu/heap.py on GPUs.
+The memory behind the heaps: memory/cpu_heap.py, and memory/gpu/heap.py on GPUs.
 """
 
 from __future__ import annotations

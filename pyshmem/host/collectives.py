@@ -120,7 +120,7 @@ def collect(target: Array, source: Array, size: int | None = None, team: Team | 
         refuse(OutOfRangeError, "collect", "size", f"{count} elements, with source of {pair.length}", "at most those")
     call = Call(CODES["collect"], pair.dtype, count, pair.heap.device)
     note = _NOTE.pack(count, pair.room, pair.private & TARGET, call._replace(nelems=0).word)
-    notes = group.meeting.share("collect", note)
+    notes = group.meeting.share("collect", note, call)
     counts, rooms, private, words = zip(*map(_NOTE.unpack, notes), strict=True)
     if len(set(words)) > 1:
         group.meeting.refuse_difference("collect", call)

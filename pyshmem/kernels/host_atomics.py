@@ -104,7 +104,7 @@ def apply(
 ) -> None:
     """Enqueue one atomic on ``stream``, a raw handle, with acquire and release order if ``ordered``.
 
-    op: a name in runtime.far.OPERATORS.
+    op: a name in base.far.OPERATORS.
     address: the address of the word, in the memory of this GPU or a mapped one.
     operand, cond: numbers that dtype can hold; 0 if op does not use them.
     result_address: the address to which the GPU writes the old value, in dtype; 0 for none.

@@ -14,20 +14,18 @@ import torch
 import pyshmem as shmem
 from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
-from pyshmem.host.teams import TEAM_WORLD, Team, member
-from pyshmem.memory.arguments import require_init
+from pyshmem.host.teams import Team
 from pyshmem.memory.heap import default
 from pyshmem.ops import plans
+from pyshmem.ops.descriptions import described, typed
 from pyshmem.ops.gradients import differentiable, recorded
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 from pyshmem.ops.shares import share_of, start_of
 from pyshmem.ops.workspace import Wanted, Workspace
 
 
-class Plan:
-    """Symmetric memory for rows of one size. ``generation``: the init it belongs to."""
-
-    key: Any = None
-    used = 0  # as in plans.Plan
+class Plan(plans.Plan):
+    """Symmetric memory for rows of one size."""
 
     def __init__(self, routine: str, team: Team, wanted: Wanted) -> None:
         self.team, self.generation = team, job.generation
@@ -43,7 +41,7 @@ def gather_rows(a: torch.Tensor, size: int | None = None, team: Team | None = No
     if recorded(a):
         back = partial(reduce_scatter_rows, team=team)
         return _differentiable(partial(gather_rows, size=size, team=team), back, a)
-    group = _team("gather_rows", team)
+    group = team_of("gather_rows", team)
     n = group.size
     rows = len(a) * n if size is None else size
     longest = -(-rows // n)
@@ -69,7 +67,7 @@ def reduce_scatter_rows(a: torch.Tensor, team: Team | None = None) -> torch.Tens
     if recorded(a):
         back = partial(gather_rows, size=len(a), team=team)
         return _differentiable(partial(reduce_scatter_rows, team=team), back, a)
-    group = _team("reduce_scatter_rows", team)
+    group = team_of("reduce_scatter_rows", team)
     n, rows = group.size, len(a)
     longest = -(-rows // n)
 
@@ -89,7 +87,7 @@ def all_reduce(a: torch.Tensor, team: Team | None = None) -> torch.Tensor:
     """Return the sum over all PEs of ``a``, in a new tensor. Collective over the team, on the current stream."""
     if recorded(a):
         return _differentiable(partial(all_reduce, team=team), partial(all_reduce, team=team), a)
-    group = _team("all_reduce", team)
+    group = team_of("all_reduce", team)
     space = _space("all_reduce", group, a, a.shape[:1], lambda columns: {"total": ((len(a), columns), a.dtype)})
     total = space["total"].copy_(a)
     if total.numel():
@@ -102,11 +100,6 @@ def _differentiable(
 ) -> torch.Tensor:
     """Return ``call(a)``, whose gradient ``back`` gives from that of the result."""
     return differentiable(call, lambda saved, needed, gradient: (back(gradient),), a)  # type: ignore[no-any-return]
-
-
-def _team(routine: str, team: Team | None) -> Team:
-    require_init(routine)
-    return TEAM_WORLD if team is None else member(routine, team)
 
 
 def _space(
@@ -122,9 +115,10 @@ def _space(
         text = f"{rows[0]} rows of {columns} in {a.dtype}"
         return text, partial(Plan, routine, group, wanted(columns))
 
-    options = *rows, *a.shape[1:], a.dtype
-    plan: Plan = plans.call(routine, team, plans.described(a), options, plans.find, routine, team, options, make)
-    return plan.space
+    shared, team_id = (*rows, *a.shape[1:], a.dtype), id(team)
+    call = routine, team_id, typed(shared), described(a), None
+    plan, _ = plan_for(call, lambda: Request(Call(routine, team_id, shared), team, make))
+    return plan.space  # type: ignore[no-any-return]
 
 
 OPERATORS = {each.__name__: each for each in (gather_rows, reduce_scatter_rows, all_reduce)}

@@ -14,7 +14,6 @@ enum {
  * of all broadcasts in which nobody met. A root may be several calls ahead, so its flag shows the history of a later
  * call: but the member comes to that call too, and the histories differ then if any of the calls differed. */
 enum {
-    FLAG_BITS = 16,   /* below the number */
     MEETS = 1 << 15,  /* the members meet in this call, and compare their words then */
     SPOILT = 1 << 14, /* the sender's call was not the root's, so it sends nothing on */
     HISTORY = SPOILT - 1,

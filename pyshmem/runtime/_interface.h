@@ -46,13 +46,4 @@ typedef struct {
 enum { PLACE_SHIFT = 48 }; /* places from 1 << 48 on are far */
 
 /* The numbers of calls in words, as in pyshmem.diagnosis.mismatched_calls. */
-enum {
-    WORD_BROADCAST = 1,
-    WORD_FCOLLECT,
-    WORD_ALLTOALL,
-    WORD_ALLTOALLS,
-    WORD_COLLECT,
-    WORD_SHARE,
-    WORD_BARRIER = 15,
-    WORD_FOLD = 16
-};
+enum { WORD_BROADCAST = 1, WORD_FCOLLECT, WORD_ALLTOALL, WORD_ALLTOALLS, WORD_COLLECT, WORD_SHARE, WORD_FOLD = 16 };

@@ -27,7 +27,7 @@ enum {
     FLAT = 16,     /* up to this number of members, each writes to every other directly */
     MAILBOX = 128, /* an epoch, a word and a payload, two cache lines */
     PAYLOAD = MAILBOX - 16,
-    MAILBOXES = COUNTERS + 192,
+    MAILBOXES = COUNTERS + 256,
     STREAMED = MAILBOXES + 2 * FLAT * MAILBOX, /* the marks of the last calls on streams, see _streamed.h */
     STREAMED_CALLS = 16,
     CALLS = STREAMED + 8 * STREAMED_CALLS, /* the last calls, see call_t */
@@ -66,7 +66,8 @@ typedef struct {
     int64_t from;
     uint64_t streamed, streamed_history, heard, wanted_from;
 } counters_t;
-enum { STAMP_BITS = 16 };
+/* FLAG_BITS: below the number of a call in flags of broadcasts, and wide enough for a history */
+enum { STAMP_BITS = 16, FLAG_BITS = 16 };
 
 /* A call that this PE has begun: in the ring CALLS, by its number. root: and 1, of a broadcast; or 0. */
 typedef struct {
@@ -172,7 +173,7 @@ static int begin_rooted(team_t *t, uint64_t word, int64_t root) {
     __atomic_store_n(&own->calls, t->call, __ATOMIC_RELEASE);
     activity->meetings++;
     t->word = word + (uint64_t)(root + 1) * UINT64_C(0xD6E8FEB86659FD93);
-    t->said = (t->word ^ t->call * UINT64_C(0x9E3779B97F4A7C15)) + own->history * UINT64_C(0xC2B2AE3D27D4EB4F);
+    t->said = t->word ^ (t->call << FLAG_BITS | own->history) * UINT64_C(0x9E3779B97F4A7C15);
     return !is_alarmed(t);
 }
 static int begin(team_t *t, uint64_t word) { return begin_rooted(t, word, -1); }

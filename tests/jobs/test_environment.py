@@ -345,7 +345,7 @@ BOUNDS = [
 ]
 
 
-@pytest.mark.parametrize("parse, good, bad", BOUNDS)
+@pytest.mark.parametrize("parse, good, bad", BOUNDS, ids=[f"{parse.__name__} {bad}" for parse, _, bad in BOUNDS])
 def test_each_parser_knows_its_bounds(parse, good, bad):
     parse(good)
     with pytest.raises(ValueError):

@@ -6,7 +6,7 @@ import pytest
 import torch
 import triton
 import triton.language as tl
-from support import GUARD, assert_same, guarded, interpreted, neighbours, payload, untouched, work
+from support import GUARD, assert_same, guarded, interpreted, neighbours, payload, refused_by_all, untouched, work
 
 pytestmark = pytest.mark.usefixtures("beside_the_heap")
 
@@ -48,12 +48,6 @@ def test_100_turns_of_barriers_follow_each_other():
 
 
 @triton.jit
-def half_a_turn(ctx, word, value, right):
-    dev.p(ctx, word, value, right)
-    dev.barrier_all(ctx)
-
-
-@triton.jit
 def meet(ctx):
     dev.barrier_all(ctx)
 
@@ -64,23 +58,19 @@ def meet_on_sync(ctx):
 
 
 @interpreted
-def test_barriers_of_interpreted_kernels_and_hosts_are_one_sequence(me):
-    """On GPUs they are two: a kernel's barrier is met by kernels. 100 turns of two barriers: on even PEs the kernel's, then the host's; on odd PEs the other way round."""
-    left, _, right = neighbours()
-    word, ctx = shmem.zeros(1, dtype=torch.int64), shmem.device_context()
-    for turn in range(100):
-        if me % 2:
-            shmem.p(word, me * 1000 + turn, right)
-            shmem.barrier_all()
-        else:
-            half_a_turn[(1,)](ctx, word, me * 1000 + turn, right)
-        assert word.item() == left * 1000 + turn
-        if me % 2:
-            (meet_on_sync if turn % 2 else meet)[(1,)](ctx)
-        elif turn % 2:
-            shmem.sync_all()
-        else:
-            shmem.barrier_all()
+@pytest.mark.parametrize(("kernel", "routine"), [(meet, "barrier_all"), (meet_on_sync, "sync_all")])
+def test_a_barrier_in_a_kernel_does_not_meet_one_of_the_host(kernel, routine, me, npes):
+    """On GPUs both would wait forever. The next barriers, of all kernels or of all hosts, meet."""
+    ctx, host = shmem.device_context(), getattr(shmem, routine)
+    odd = npes - 1
+    if npes > 1:
+        name = f"kernel {kernel.fn.__name__}: {routine}"
+        call, said = (host, routine) if me == odd else (lambda: kernel[(1,)](ctx), name)
+        text = f"{said}: PE {me}: call: got {name} on PEs? 0.* and {routine} on PE {odd}; wants the same call"
+        refused_by_all(Exception, f"(^|ArgumentError.*){text}", call)
+    for _ in range(3):
+        kernel[(1,)](ctx)
+        host()
 
 
 @triton.jit

@@ -14,6 +14,7 @@ from pyshmem.ops import plans, workspace
 from pyshmem.ops.experts import operators as experts
 from pyshmem.ops.gemm import plan as products
 from pyshmem.ops.gemm.selection import ABLE
+from pyshmem.ops.descriptions import all_but, described
 from pyshmem.ops.machine import eight_bits
 from pyshmem.ops.norms import problem as norms
 from support import here, live, refuses
@@ -484,7 +485,7 @@ def test_the_plan_that_was_used_longest_ago_goes_first_though_calls_find_theirs_
 def test_all_but_some_words_of_what_describes_operands_is_alike_where_only_these_differ():
     def kept(rows, columns, dtype=torch.float32):
         a = torch.ones(rows, columns, dtype=dtype, device=here())
-        return plans.all_but(3, 9)(plans.described(None, a, a))  # rows: behind one word of None, and in a matrix of six
+        return all_but(3, 9)(described(None, a, a))  # rows: behind one word of None, and in a matrix of six
 
     assert kept(3, 6) == kept(8, 6)
     assert len({kept(3, 6), kept(3, 7), kept(3, 6, torch.float16)}) == 3

@@ -15,8 +15,8 @@ from pyshmem.ops.experts import schedules as expert_schedules
 from pyshmem.ops.norms import schedules as norm_schedules
 from pyshmem.ops.training import schedules as gradient_schedules
 from pyshmem.ops.norms import share_schedules as norm_share_schedules
-from pyshmem.ops.plans import WITHOUT_TILES
 from pyshmem.base.job import job
+from pyshmem.ops.checks import WITHOUT_TILES
 from pyshmem.ops.gemm.selection import ABLE
 from support import here, interpreted, live, on_one_node, refuses
 
@@ -132,7 +132,7 @@ def test_a_broadcast_that_is_not_the_roots_does_not_pass_on_through_its_node(me,
     odd = last[0] if last[0] else npes - 1  # of the last node, whose others receive from it
     fails = odd and me in (last if last[0] else [odd])
     target, source = shmem.zeros(8), shmem.ones(8)
-    text = rf"^broadcast: PE {me}: call: got [48] float32 elements here"
+    text = rf"^broadcast: PE {me}: call: got [48] float32 elements from root 0 here"
     with pytest.raises(shmem.ArgumentError, match=text) if fails else nullcontext():
         shmem.broadcast(target, source, 0, 4 if me == odd else 8)
     shmem.barrier_all()

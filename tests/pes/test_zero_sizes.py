@@ -124,6 +124,9 @@ class Call:
             sigop = shmem.SIGNAL.ADD
             call(self.symmetric(), self.side(1), self.pe, self.program.signal, 1, sigop, **self.size)
             self.program.added += self.program.n * (self.pe == self.program.me)
+        elif name in ON_STREAM and self.program.first.device.type == "cuda" and not on_one_node():
+            with pytest.raises(shmem.UnreachableError):
+                call(self.symmetric(0), self.symmetric(1), *self._detail())
         elif name in GROUPED or name in ON_STREAM:
             self._grouped(call)
         elif name in OF_WORDS:
@@ -147,14 +150,20 @@ class Call:
         target, source = (
             (self.symmetric(0), self.symmetric(1)) if on_stream else (self.side(0, True), self.side(1, True))
         )
-        if self.name == "put_on_stream" or self.name.startswith("broadcast"):
+        if self.name.endswith("_on_stream"):
+            call(target, source, *self._detail(), **self.size)
+        elif self.name == "broadcast":
             call(target, source, self.pe, **self.size)
         elif self.name == "alltoalls":
             call(target, source, self.chance.choice((1, 2, 3)), self.chance.choice((1, 2, 3)), **self.size)
-        elif self.name in ("reduce_on_stream", "reduce_scatter_on_stream"):
-            call(target, source, "sum", **self.size)
         else:
             call(target, source, **self.size)
+
+    def _detail(self):
+        """The PE or the operator of a call on a stream."""
+        if self.name == "put_on_stream":
+            return ((self.program.me + 1) % self.program.n,)
+        return {"broadcast": (self.pe,), "reduce": ("sum",), "reduce_scatter": ("sum",)}.get(self.name[:-10], ())
 
     def _of_words(self, call):
         self.empty = True
@@ -217,7 +226,7 @@ def one_sided(ctx, x, y, signal, pe, none):
 
 @triton.jit
 def collectives(ctx, x, y, none):
-    dev.broadcast_array(ctx, x, y, none, 0)
+    dev.broadcast(ctx, x, y, none, 0)
     dev.collect(ctx, x, y, none)
     dev.fcollect(ctx, x, y, none)
     dev.alltoall(ctx, x, y, none)

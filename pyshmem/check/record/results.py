@@ -19,9 +19,9 @@ _stale: dict[int, Any] = {}  # tensors whose memory is another call's by now, we
 
 def install() -> None:
     """Give a program tensors of its own for each call, if it has imported the operators."""
-    plans = sys.modules.get("pyshmem.ops.plans")
-    if plans is not None:
-        plans.InTurn.take = _taken(plans.InTurn.take)
+    results = sys.modules.get("pyshmem.ops.results")
+    if results is not None:
+        results.InTurn.take = _taken(results.InTurn.take)
 
 
 def _taken(call: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -18,7 +18,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch
 
-from pyshmem.base.errors import ArgumentError, refuse
+from pyshmem.base.errors import ArgumentError, UnreachableError, refuse
 from pyshmem.base.job import job
 from pyshmem.diagnosis.mismatched_calls import CODES, FIRST_FOLD, Call, refuse_unlike
 from pyshmem.host import collectives
@@ -253,6 +253,14 @@ def _first(
 def start(routine: str, detail: Any, group: Team, pair: Pair, count: int, key: Any, other: int = 0) -> None:
     """Plan a checked call in GPU memory, cache the plan under ``key`` if there is one, and enqueue it."""
     name = _NAMES[routine]
+    if group.meeting.spans:
+        refuse(
+            UnreachableError,
+            name,
+            "team",
+            f"{group!r} over several nodes",
+            "a team of one node for arrays in GPU memory",
+        )
     copied = not count or by_copy(detail, count * pair.dtype.itemsize)
     plan = None if copied else _planned(name, routine, detail, group, pair, count)
     call = _call(routine, detail, pair, count)

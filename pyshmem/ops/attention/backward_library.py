@@ -18,17 +18,15 @@ from pyshmem.ops.aligned import is_aligned
 from pyshmem.ops.attention.gradients import Options
 from pyshmem.ops.attention.prefill_library import Part, part_of
 from pyshmem.ops.attention.prefill_slots import Exchange, Problem, Slots
-from pyshmem.ops.plans import described, shared
+from pyshmem.ops.descriptions import described, shared, typed
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 
 NAME = "attention_backward"
 Arrays = tuple[torch.Tensor, ...]
 
 
-class Plan:
-    """The memory for the gradients of a call. ``generation``: the init it belongs to."""
-
-    key: Any = None
-    used = 0  # as in plans.Plan
+class Plan(plans.Plan):
+    """The memory for the gradients of a call."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem, self.team, self.generation = problem, problem.team, job.generation
@@ -90,13 +88,17 @@ def gradients(
     """
     given = (gradient.contiguous(), q, k, v, out, sums)
 
-    def make(team: Team) -> tuple[str, Any]:
+    def check(team: Team) -> tuple[str, Any]:
         problem = problem_of(q, k, options, team)
         return "\n".join(f"q: {each}" for each in problem[1:]), partial(Plan, problem)
 
-    asked = *shared(q, k), *options
-    found = plans.call(NAME, team, described(*given), tuple(options), plans.find, NAME, team, asked, make)
-    return found(*given)  # type: ignore[no-any-return]
+    def prepare() -> Request:
+        group = team_of(NAME, team)
+        return Request(Call(NAME, id(group), (*shared(q, k), *options)), group, check)
+
+    call = NAME, id(team), typed(tuple(options)), described(*given), None
+    plan, _ = plan_for(call, prepare)
+    return plan(*given)  # type: ignore[no-any-return]
 
 
 def problem_of(q: torch.Tensor, k: torch.Tensor, options: Options, team: Team) -> Problem:

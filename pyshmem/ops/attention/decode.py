@@ -18,9 +18,12 @@ from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
 from pyshmem.ops.aligned import is_aligned
 from pyshmem.ops.attention.decode_schedules import SCHEDULES, Schedule
+from pyshmem.ops.checks import DTYPES, factor_of, require_array, require_dtype, require_own, schedule_of
+from pyshmem.ops.descriptions import all_but, described, typed
 from pyshmem.ops.gradients import require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import DTYPES, InTurn, InTurnBySize, described, require_array, require_dtype, require_own
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
+from pyshmem.ops.results import InTurn, InTurnBySize
 from pyshmem.ops.workspace import room_for
 
 NAME = "flash_decode"
@@ -54,9 +57,9 @@ def flash_decode(
     require_none(NAME, "it has no backward", q=q, k=k, v=v)
     given = (q, k, v, lengths, block_table, out)
     kinds, options = described(*given), (scale, schedule)
-    like = NAME, kinds, id(TEAM_WORLD if team is None else team), *plans.typed(options)
-    plan, step = plans.recall(like) or plans.remember(like, *_find(team, given, kinds, options))
-    return plan(step, given, reuse)  # type: ignore[no-any-return, operator]
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), kinds, None
+    plan, step = plan_for(call, _requested, team, given, kinds, options)
+    return plan(step, given, reuse)  # type: ignore[no-any-return]
 
 
 def reference(
@@ -98,15 +101,11 @@ class Step(NamedTuple):
     results: InTurn
 
 
-class Plan:
+class Plan(plans.Plan):
     """A schedule, with memory and kernels for all numbers of sequences up to a power of two, and of tokens on this PE.
 
     PEs find a plan by what they have in common, so that each may change its room for tokens without the others.
-    ``generation``: the init it belongs to.
     """
-
-    key: Any = None
-    used = 0  # as in plans.Plan
 
     def __init__(self, problem: Problem, schedule: str) -> None:
         self.problem, self.schedule, self.team, self.generation = problem, schedule, problem.team, job.generation
@@ -150,25 +149,22 @@ class Plan:
         return Step(*self._schedule.step(len(q), tokens, page, arrays), new, results)
 
 
-def _find(team: Team | None, given: tuple[Any, ...], kinds: Any, options: tuple[Any, ...]) -> tuple[Any, Step]:
-    """Return the plan of a call, and its step. kinds: what describes ``given``.  options: scale and schedule.
+def _requested(team: Team | None, given: tuple[Any, ...], kinds: Any, options: tuple[Any, ...]) -> Request:
+    """kinds: what describes ``given``.  options: scale and schedule.
 
     What is like a call before but for its numbers of sequences, tokens and pages is not checked again but for these.
     """
     q, _, _, lengths, table, _ = given
-    like, sequences = None, len(q) if isinstance(q, torch.Tensor) and q.dim() == 3 else 0
+    group, private = team_of(NAME, team), None
+    sequences = len(q) if isinstance(q, torch.Tensor) and q.dim() == 3 else 0
     room = sequences if job.debug else room_for(sequences)  # debug mode compares every number with the other PEs'
     if type(kinds) is bytes and sequences:
-        kept = _lasting(lengths is None, table is None)(kinds)
-        like = NAME, kept, id(TEAM_WORLD if team is None else team), room, *plans.typed(options)
-        known = plans.recall(like)
-        if known is not None and _fits(given):
-            return known[0], known[0].step(given)
-    asked = room, *_shared(given), *options
-    plan = plans.find(NAME, team, asked, partial(_prepare, given, room, *options))
-    if like is not None:
-        plans.remember(like, plan)
-    return plan, plan.step(given)
+        private = _lasting(lengths is None, table is None)(kinds), *map(type, options)
+    call = Call(NAME, id(group), (room, *_shared(given), *options), private)
+    return Request(
+        call, group, partial(_prepared, given, room, *options), fits=lambda: _fits(given), lasting=lambda: True,
+        steps=lambda plan, kept: plan.step(given),
+    )  # fmt: skip
 
 
 @cache
@@ -187,7 +183,7 @@ def _lasting(whole: bool, plain: bool) -> Callable[[bytes], tuple[bytes, ...]]:
         changing += [at + 2, at + 3, at + 4]
     at += 1 if plain else 6
     changing.append(at + 2)  # of out, if there is one
-    return plans.all_but(*changing)
+    return all_but(*changing)
 
 
 def _fits(given: tuple[Any, ...]) -> bool:
@@ -206,13 +202,13 @@ def _shared(given: tuple[Any, ...]) -> tuple[Any, ...]:
     return *kind, k.shape[2] if isinstance(k, torch.Tensor) and k.dim() == 4 else 0
 
 
-def _prepare(given: tuple[Any, ...], room: int, scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
-    """Check the arguments and choose the schedule: what plans.find wants to know."""
+def _prepared(given: tuple[Any, ...], room: int, scale: Any, schedule: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule, as Request.check does."""
     _checked(given)
     q, k = given[:2]
     usual = "bulk_synchronous" if team.meeting.spans else "fused"  # its tiles do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team)
-    (sequences, heads, width), kv_heads, factor = q.shape, k.shape[2], plans.factor_of(NAME, scale, q.shape[2])
+    chosen = schedule_of(NAME, schedule, usual, SCHEDULES, team)
+    (sequences, heads, width), kv_heads, factor = q.shape, k.shape[2], factor_of(NAME, scale, q.shape[2])
     problem = Problem(team, room, heads, kv_heads, width, q.dtype, factor)
     text = (
         f"q: {sequences} sequences\nq: {heads} heads\nq: {width} elements\nq: {q.dtype}\nk: {kv_heads} heads\n"

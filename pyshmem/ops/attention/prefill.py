@@ -23,9 +23,12 @@ from pyshmem.ops.attention.prefill_library import lacking, room_for_sums
 from pyshmem.ops.attention.prefill_schedules import SCHEDULES, Schedule
 from pyshmem.ops.attention.prefill_slots import NAME, Problem
 from pyshmem.ops.attention.segments import ORDERS, Order, tokens_at
+from pyshmem.ops.checks import WITH_DOUBLE, factor_of, require_array, require_own, schedule_of
+from pyshmem.ops.descriptions import described, shared, typed
 from pyshmem.ops.gradients import differentiable, recorded, require_none
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, described, require_array, require_own, shared
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
+from pyshmem.ops.results import InTurn, InTurnBySize
 from pyshmem.ops.rows import OnTeam
 
 
@@ -91,13 +94,16 @@ def _plan(
 ) -> Any:
     """Return the plan of a call. given: q, k, v and out."""
     options = causal, scale, schedule, order, size
-    return plans.call(NAME, team, described(*given), options, _find, team, given, options)
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), described(*given), None
+    return plan_for(call, _requested, team, given, options)[0]
 
 
-def _find(team: Team | None, given: tuple[Any, ...], options: tuple[Any, ...]) -> Any:
-    """Do what _plan does. options: causal, scale, schedule, order and size."""
-    n, asked = (TEAM_WORLD if team is None else team).size, (*shared(*given[:2]), *options)
-    return plans.find(NAME, team, asked, partial(_prepare, given, *options), alike=_alike(given, options, n))
+def _requested(team: Team | None, given: tuple[Any, ...], options: tuple[Any, ...]) -> Request:
+    """options: causal, scale, schedule, order and size."""
+    group, own = team_of(NAME, team), (*shared(*given[:2]), *options)
+    alike = _alike(given, options, group.size)
+    call = Call(NAME, id(group), alike, lengths=own) if alike else Call(NAME, id(group), own)
+    return Request(call, group, partial(_checked, given, *options))
 
 
 def _alike(given: tuple[Any, ...], options: tuple[Any, ...], n: int) -> tuple[Any, ...]:
@@ -113,7 +119,7 @@ def _alike(given: tuple[Any, ...], options: tuple[Any, ...], n: int) -> tuple[An
 def options_of(q: torch.Tensor, causal: bool, scale: float | None, order: Order, size: int | None, n: int) -> Options:
     """Return what the gradients of a call depend on. n: the PEs of the team."""
     whole = q.shape[1] * n if size is None else size
-    return Options(whole, ORDERS[order], causal, plans.factor_of(NAME, scale, q.shape[3]))
+    return Options(whole, ORDERS[order], causal, factor_of(NAME, scale, q.shape[3]))
 
 
 def reference(
@@ -134,11 +140,8 @@ def places_of(size: int, pe: int, n_pes: int, order: str) -> torch.Tensor:
     return segments.places_of(size, pe, n_pes, ORDERS[order])
 
 
-class Plan:
-    """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
-
-    key: Any = None
-    used = 0  # as in plans.Plan
+class Plan(plans.Plan):
+    """A schedule with its memory and kernel."""
 
     def __init__(self, problem: Problem, schedule: str, shape: torch.Size, kin: Plan | None = None) -> None:
         """shape: of the result.  kin: a plan for sequences of another length."""
@@ -174,10 +177,10 @@ class Plan:
         return self._step.summed(q, k, v) if self._step.room else (self._new(), room_for_sums(q))
 
 
-def _prepare(
+def _checked(
     given: tuple[Any, ...], causal: Any, scale: Any, schedule: Any, order: Any, size: Any, team: Team
 ) -> tuple[str, Any]:
-    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    """Check the arguments and choose the schedule, as Request.check does."""
     q, k = given[:2]
     _require_operands(*given)
     if not isinstance(causal, bool):
@@ -186,7 +189,7 @@ def _prepare(
         refuse(ArgumentError, NAME, "order", repr(order), " or ".join(ORDERS))
     sequences, tokens, heads, width = q.shape
     whole = _whole(size, tokens, order, team)
-    factor = plans.factor_of(NAME, scale, width)
+    factor = factor_of(NAME, scale, width)
     problem = Problem(team, sequences, whole, heads, k.shape[2], width, q.dtype, factor, causal, ORDERS[order])
     chosen = _chosen(schedule, problem)
     text = (
@@ -208,7 +211,7 @@ def _chosen(schedule: Any, problem: Problem) -> str:
     usual = "library" if measured and not missing else "copy_engine"
     if team.meeting.spans:
         usual = "bulk_synchronous"  # the others' puts do not reach PEs on other nodes
-    chosen = plans.schedule_of(NAME, schedule, usual, SCHEDULES, team, problem.dtype)
+    chosen = schedule_of(NAME, schedule, usual, SCHEDULES, team, problem.dtype)
     if chosen == "library" and missing:
         refuse(ArgumentError, NAME, "schedule", f"'library' with {missing}", "auto, copy_engine or bulk_synchronous")
     return chosen

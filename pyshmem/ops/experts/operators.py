@@ -16,23 +16,27 @@ import torch
 
 from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
-from pyshmem.host.teams import Team
+from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.memory.arguments import is_int
 from pyshmem.ops import plans
+from pyshmem.ops.checks import WITH_DOUBLE, require_array, require_own
+from pyshmem.ops.checks import schedule_of as schedule_named
+from pyshmem.ops.descriptions import all_but, described, typed
 from pyshmem.ops.experts import gradients
 from pyshmem.ops.experts.faults import faults
 from pyshmem.ops.experts.schedules import SCHEDULES, Routing, Schedule, schedule_of
 from pyshmem.ops.float8 import KIND, WIDE, Scaled
 from pyshmem.ops.gradients import Gradients, differentiable, recorded, require_no_transform, require_none
 from pyshmem.ops.machine import device, machine
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, described, require_array, require_own
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
+from pyshmem.ops.results import InTurn
 from pyshmem.ops.rows import OnTeam
 
 NAME, BACK = "moe_dispatch", "moe_combine"
 MOST_HIDDEN, MOST_EXPERTS, MOST_TOP = 16384, 1024, 32
 INDICES = (torch.int32, torch.int64)
 OVERFLOWS = ("error", "drop")
-_BUT_TOKENS = plans.all_but(2, 8, 14)  # the first lengths of three matrices, of six words each
+_BUT_TOKENS = all_but(2, 8, 14)  # the first lengths of three matrices, of six words each
 
 
 class Handle(NamedTuple):
@@ -118,24 +122,27 @@ def plan_of(
     rows = tuple(x) if isinstance(x, Scaled) else (x,)
     require_no_transform(NAME, x=rows[0], weights=weights)
     options, private = (experts, capacity, tokens, overflow, schedule), described(*rows, indices, weights)
-    return plans.call(NAME, team, private, options, _find, team, given, rows, private, options)  # type: ignore[no-any-return]
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), private, None
+    return plan_for(call, _requested, team, given, rows, private, options)[0]  # type: ignore[no-any-return]
 
 
-def _find(
+def _requested(
     team: Team | None, given: tuple[Any, ...], rows: tuple[Any, ...], private: Any, options: tuple[Any, ...]
-) -> Any:
-    """Return the plan of a call. private: what describes its arrays.  options: experts, capacity, tokens, and others."""
-    like, most = None, options[2]
+) -> Request:
+    """private: what describes the arrays of the call.  options: experts, capacity, tokens, and others."""
+    group, kept, most = team_of(NAME, team), None, options[2]
     if type(most) is int and type(private) is bytes and len(rows) == 1 and all(each.dim() == 2 for each in given):
-        like = NAME, _BUT_TOKENS(private), id(team), *plans.typed(options)
-        known = plans.recall(like)
-        if known is not None and rows[0].shape[0] == given[1].shape[0] == given[2].shape[0] <= most:
-            return known[0]
-    asked = *_shared(rows, given[1], most), *options
-    found = plans.find(NAME, team, asked, partial(_prepare, given, *options))
-    if like is not None and all(each.stride() == (each.shape[1], 1) for each in given):
-        plans.remember(like, found)
-    return found
+        kept = _BUT_TOKENS(private), *map(type, options)
+    call = Call(NAME, id(group), (*_shared(rows, given[1], most), *options), kept)
+    check = partial(_prepared, given, *options)
+
+    def fits() -> bool:
+        return bool(rows[0].shape[0] == given[1].shape[0] == given[2].shape[0] <= most)
+
+    def lasting() -> Any:
+        return True if kept and all(each.stride() == (each.shape[1], 1) for each in given) else None
+
+    return Request(call, group, check, fits=fits, lasting=lasting)
 
 
 def reference(
@@ -184,11 +191,8 @@ class Problem(NamedTuple):
         return 0 if self.scales is None else math.prod(self.scales)
 
 
-class Plan:
-    """A schedule with its memory and kernels. ``generation``: the init it belongs to."""
-
-    key: Any = None
-    used = 0  # as in plans.Plan
+class Plan(plans.Plan):
+    """A schedule with its memory and kernels."""
 
     def __init__(self, schedule: str, wanted: dict[str, Any], tokens: int, capacity: int | None, team: Team) -> None:
         room = _most(team, tokens)
@@ -304,10 +308,10 @@ def _shared(rows: tuple[Any, ...], indices: Any, tokens: Any) -> tuple[Any, ...]
     return *kinds, indices.shape[first:] if isinstance(indices, torch.Tensor) else None
 
 
-def _prepare(
+def _prepared(
     given: tuple[Any, ...], experts: Any, capacity: Any, tokens: Any, overflow: Any, schedule: Any, team: Team
 ) -> tuple[str, Any]:
-    """Check the arguments and choose the schedule: what plans.find wants to know."""
+    """Check the arguments and choose the schedule, as Request.check does."""
     x, indices, weights = given
     count, hidden, scales = _checked(x)
     require_array(NAME, "indices", indices, {"tokens": count, "top_k": None}, INDICES)
@@ -325,7 +329,7 @@ def _prepare(
         refuse(ArgumentError, NAME, "tokens", repr(tokens), f"at least this PE's {count} tokens, or None")
     if overflow not in OVERFLOWS:
         refuse(ArgumentError, NAME, "overflow", repr(overflow), " or ".join(OVERFLOWS))
-    schedule = plans.schedule_of(NAME, schedule, "auto", SCHEDULES, team, None if isinstance(x, Scaled) else x.dtype)
+    schedule = schedule_named(NAME, schedule, "auto", SCHEDULES, team, None if isinstance(x, Scaled) else x.dtype)
     wanted = {
         "hidden": hidden,
         "top": top,

@@ -9,7 +9,7 @@ import torch
 from pyshmem.ops.gemm.memory import RESULTS
 from pyshmem.ops.gemm.problem import Problem, with_rows
 from pyshmem.ops.gemm.selection import ordered, scheduled, steps_of, steps_that_serve
-from pyshmem.ops.plans import InTurnBySize
+from pyshmem.ops.results import InTurnBySize
 from pyshmem.ops.workspace import Workspace, room_for
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -13,8 +13,9 @@ from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.memory.heap import views
-from pyshmem.ops import autocast, gradients, plans, rows
+from pyshmem.ops import autocast, descriptions, gradients, plans, rows
 from pyshmem.ops.agreement import on_all, require_no_capture
+from pyshmem.ops.descriptions import all_but, described
 from pyshmem.ops.gemm import activations
 from pyshmem.ops.gemm.gradients import FORMULAS
 from pyshmem.ops.gemm.gradients import Options as OfGradients
@@ -39,16 +40,17 @@ from pyshmem.ops.gemm.problem import (
 from pyshmem.ops.gemm.rereads import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE, Scales, are_whole, form_of, taken
 from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
-from pyshmem.ops.plans import shared
+from pyshmem.ops.plans import Call, Request, plan_for
+from pyshmem.ops.results import InTurn
 from pyshmem.ops.shares import share_of
 from pyshmem.ops.workspace import room_for
 from pyshmem.runtime._native import layout
 
 ONE_LAUNCH = ("fused", "workgroup_specialized")
-_BUT_ROWS = plans.all_but(3)  # those of a, which follows a result of None
+_BUT_ROWS = all_but(3)  # those of a, which follows a result of None
 
 
-class Plan:
+class Plan(plans.Plan):
     """An operator with its schedule, memory and kernels: ``plan(a, b, out=None, scale_a=None, scale_b=None, reuse=False)``.
 
     schedule, order: the names chosen.  why: the reason.  flops, bytes_sent: of this PE in one call.
@@ -56,9 +58,6 @@ class Plan:
     A plan serves operands of the shapes and types that it was made for; another layout compiles its kernels again, on this
     PE alone. It is valid until close, the team's destroy or the last finalize.
     """
-
-    key: Any = None  # plans.find sets it
-    used = 0  # as in plans.Plan
 
     def __init__(
         self, problem: Problem, why: str, a: torch.Tensor, b: torch.Tensor, lengths: Lengths, layouts: Any = None
@@ -74,7 +73,7 @@ class Plan:
         self._copied = problem.symmetric  # results that are not to be reused: peers write to the plan's array
         if not self._copied:
             self._new = partial(torch.empty, *problem.result, dtype=problem.dtype, device=a.device)
-        self._results = plans.InTurn(self._result, self.space.room if self._copied else lengths.private)
+        self._results = InTurn(self._result, self.space.room if self._copied else lengths.private)
         self._accepted: dict[bytes, Any] = {}  # steps by the layouts of out, a, b and the scales
 
     @property
@@ -119,7 +118,10 @@ class Plan:
         if not plans.is_live(self):
             refuse(ArgumentError, operator, "plan", "a plan that has ended", "one that is open, of a live team")
         problem = self.problem
-        if shared(a, b) != (((problem.m, problem.k), problem.a.dtype), ((problem.k, problem.n), problem.b.dtype)):
+        if descriptions.shared(a, b) != (
+            ((problem.m, problem.k), problem.a.dtype),
+            ((problem.k, problem.n), problem.b.dtype),
+        ):
             wants = f"tensors of the shapes and types that {self!r} was made for"
             refuse(ArgumentError, operator, "a", f"{_spelled(a)}, with b {_spelled(b)}", wants)
         for name, value in (("a", a), ("b", b)):
@@ -256,11 +258,12 @@ def call(
     """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
     scales = taken(options) if options else ()
     group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
-    asked: tuple[Any, ...] | None = None
+    key: Any = None
     if not autocast.enabled() and not gradients.transformed(a, b):
-        asked = (operator, split, plans.described(out, a, b, *scales), id(group), *options.items(), repr(options))
-        known = plans.recall(asked)
-        if known is not None and (plan is None or plan is known[0]):
+        shared = split, None if plan is None else id(plan), *options.items(), repr(options)
+        key = operator, id(group), shared, described(out, a, b, *scales), None
+        known = plans.ready(key)
+        if known is not None:
             return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
     if activations.apply(a, b) and out is None and plan is None and not scales:
 
@@ -273,74 +276,80 @@ def call(
         each = {name: value for name, value in options.items() if name in OfGradients._fields}
         perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
         return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
-    if plan is None:
-        found, layouts = find(operator, a, b, group, split, options, scales, asked[2] if asked else None, out)
-    else:
-        found, layouts = _required(operator, a, b, out, group, plan, split, options, scales), None
-    steps = found.steps(a, b, layouts)
-    if asked is not None:
-        plans.remember(asked, found, steps)
-    return found.perform(steps, a, b, out, scales, reuse)
+    arguments = Given(operator, a, b, out, group, split, options, scales)
+    found, steps = plan_for(key, _requested, arguments, plan, key and key[3])
+    return found.perform(steps, a, b, out, scales, reuse)  # type: ignore[no-any-return]
 
 
-def _required(
-    operator: str, a: Any, b: Any, out: Any, team: Team, plan: Any, split: str, options: Mapping[str, Any],
-    scales: Scales,
-) -> Plan:  # fmt: skip
-    """Return the plan that was given for a call, which takes its arguments. Errors: ArgumentError, those of Plan."""
-    if type(plan) is not Plan:
+class Given(NamedTuple):
+    """The arguments of a call. options: by name, those that are not the defaults."""
+
+    operator: str
+    a: Any
+    b: Any
+    out: Any
+    team: Team | None
+    split: str
+    options: Mapping[str, Any]
+    scales: Scales
+
+
+def _requested(given: Given, plan: Any, private: Any) -> Request:
+    """plan: the one that was given, or None.  private: what describes out, a, b and the scales, or None."""
+    operator, a, b, out, team, split, options, scales = given
+    if plan is not None and type(plan) is not Plan:
         refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
+    group = member(operator, team)
+    rows, sized, others = _rows(operator, a, group, split, options)
+    call, like = Call(operator, id(group), (), lengths=rows), None
+    if rows >= 0:
+        fits = not sized or share_of(rows, group.me, group.size) == a.shape[0]
+        if fits and out is None and type(private) is bytes and (not scales or are_whole(a, b, scales)):
+            like = _BUT_ROWS(private), repr(others)
+        call = call._replace(shared=_alike(a, b, split, rows, sized, others, scales), private=like)
+    if plan is not None:
+        _require_given(plan, given, call)
+    wants = f"the same call on all PEs of the team (size= gives a length that {group.size} does not divide)"
+
+    def lasting() -> Any:
+        layouts = layouts_of(a, b)  # rows do not overlap, however many
+        return layouts if layouts[0].along and layouts[0].pitch >= a.shape[1] else None
+
+    def resized(kin: Plan, layouts: Any) -> Plan:
+        return Plan(*kin.lengths.choose(rows, layouts), a, b, kin.lengths, layouts)
+
+    return Request(
+        call, group, partial(_checked, given), "a", wants, lasting=lasting, resized=resized,
+        steps=lambda found, layouts: found.steps(a, b, layouts), plan=plan,
+    )  # fmt: skip
+
+
+def _require_given(plan: Plan, given: Given, call: Call) -> None:
+    """Errors: ArgumentError, those of Plan, for a plan that does not take these arguments."""
+    operator, a, b, out, *_, scales = given
     if plans.is_live(plan):
-        group = member(operator, team)
-        rows, given, others = _rows(operator, a, group, split, options)
-        alike = _alike(a, b, split, rows, given, others, scales)
-        if plans.key_of(operator, group, alike, rows) != plan.key:
+        if call.agreed() != plan.call:
             wants = "a plan of these operands and options"
             refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
         plans.use(plan)
     plan.require(a, b, out, scales)
-    return plan
 
 
-def find(
-    operator: str, a: Any, b: Any, team: Team | None, split: str, options: Mapping[str, Any], scales: Scales,
-    described: Any, out: Any = None,
-) -> tuple[Plan, Any]:  # fmt: skip
-    """Return the plan for these arguments, and the layouts of a and b. The first call makes it, collectively, with ``out``.
+def _checked(given: Given, group: Team) -> tuple[Any, Any]:
+    """Check the arguments and return what makes the plan, as Request.check does."""
+    operator, a, b, out, _, split, options, scales = given
+    require_one_node(operator, group)
+    problem = problem_of(operator, a, b, group, split, options, scales)
+    require_known(problem)
+    if out is not None:
+        require_out(problem, out)
 
-    described: what plans.described returns for out, a, b and the scales.
-    """
-    group = member(operator, team)
-    rows, given, others = _rows(operator, a, group, split, options)
-    like = None
-    fits = rows >= 0 and (not given or share_of(rows, group.me, group.size) == a.shape[0])
-    if fits and out is None and type(described) is bytes and (not scales or are_whole(a, b, scales)):
-        like = operator, split, _BUT_ROWS(described), id(group), room_for(rows), given, *others, repr(others)
-        known = plans.another(like, rows, partial(_resized, rows, a, b))
-        if known is not None:
-            return known  # type: ignore[no-any-return]
+    def maker(kin: Plan | None = None) -> Plan:
+        aligned = kin.problem.aligned if kin else on_all(operator, group, problem.aligned)
+        lengths = kin.lengths if kin else Lengths(problem._replace(aligned=aligned))
+        return Plan(*lengths.choose(problem.M, layouts_of(a, b)), a, b, lengths)
 
-    def make(group: Team) -> tuple[Any, Any]:
-        require_one_node(operator, group)
-        problem = problem_of(operator, a, b, group, split, options, scales)
-        require_known(problem)
-        if out is not None:
-            require_out(problem, out)
-
-        def maker(kin: Plan | None = None) -> Plan:
-            aligned = kin.problem.aligned if kin else on_all(operator, group, problem.aligned)
-            lengths = kin.lengths if kin else Lengths(problem._replace(aligned=aligned))
-            return Plan(*lengths.choose(problem.M, layouts_of(a, b)), a, b, lengths)
-
-        return partial(_text_of, problem), maker
-
-    wants = f"the same call on all PEs of the team (size= gives a length that {group.size} does not divide)"
-    alike = _alike(a, b, split, rows, given, others, scales)
-    found: Plan = plans.find(operator, group, rows, make, "a", wants, alike)
-    layouts = layouts_of(a, b)
-    if like and layouts[0].along and layouts[0].pitch >= a.shape[1]:  # rows do not overlap, however many
-        plans.remember(like, found, layouts)
-    return found, layouts
+    return partial(_text_of, problem), maker
 
 
 def plan(
@@ -364,14 +373,8 @@ def plan(
         schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b
     )
     scales = taken(options)
-    found, layouts = find(operator, a, b, team, split, options, scales, plans.described(None, a, b, *scales))
-    found.steps(a, b, layouts)
-    return found
-
-
-def _resized(rows: int, a: torch.Tensor, b: torch.Tensor, kin: Plan, layouts: Any) -> Plan:
-    """Return the plan for so many rows in all, of which a has this PE's, that shares what a plan of others has."""
-    return Plan(*kin.lengths.choose(rows, layouts), a, b, kin.lengths, layouts)
+    arguments = Given(operator, a, b, None, team, split, options, scales)
+    return plan_for(None, _requested, arguments, None, described(None, a, b, *scales))[0]  # type: ignore[no-any-return]
 
 
 def _rows(
@@ -399,7 +402,7 @@ def _alike(
     if rows < 0:
         return ()
     forms = [are_whole(a, b, scales)] if scales else []  # of one alone it is private: a PE may have a single row
-    return split, room_for(rows), given, a.shape[1], a.dtype, *shared(b), *forms, *others
+    return split, room_for(rows), given, a.shape[1], a.dtype, *descriptions.shared(b), *forms, *others
 
 
 def _text_of(problem: Problem) -> str:

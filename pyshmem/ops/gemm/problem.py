@@ -11,10 +11,10 @@ from pyshmem.base.errors import ArgumentError, DtypeError, refuse
 from pyshmem.host.teams import Team, member
 from pyshmem.memory.arguments import symmetric_array
 from pyshmem.memory.heap import default
+from pyshmem.ops.checks import WITH_DOUBLE, require_for_double
 from pyshmem.ops.gemm.scaling import Scales, form_of
 from pyshmem.ops.gradients import Gradient, require_kind
 from pyshmem.ops.machine import eight_bits
-from pyshmem.ops.plans import WITH_DOUBLE, require_for_double
 from pyshmem.ops.shares import share_of, start_of
 
 SHARED = ("gemm_all_gather", "gemm_all_reduce")  # all PEs have the result

@@ -13,14 +13,17 @@ from typing import Any
 import torch
 
 from pyshmem.base.errors import ArgumentError, refuse
-from pyshmem.host.teams import Team, member
-from pyshmem.ops import autocast, plans
+from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.ops import autocast
+from pyshmem.ops.checks import schedule_of
+from pyshmem.ops.descriptions import described, typed
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import Gradient, recorded
 from pyshmem.ops.machine import machine
 from pyshmem.ops.norms import problem as norm
 from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.schedules import SCHEDULES, Schedule, has_words
+from pyshmem.ops.plans import Request, plan_for, team_of
 
 NAME, WAY = "all_reduce_rms_norm", Way(whole=True, gathered=True)
 MIB = 1 << 20
@@ -60,8 +63,9 @@ def all_reduce_rms_norm(
         options = Options(len(x), eps, gradient)
         return recorded_call(NAME, WAY, plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
     given = norm.given_of(x, residual, weight, out, residual_out)
-    private, options = plans.described(*given), (eps, schedule, out_dtype)
-    plan = plans.call(NAME, team, private, options, _find, team, given, private, options)
+    private, options = described(*given), (eps, schedule, out_dtype)
+    call = NAME, id(TEAM_WORLD if team is None else team), typed(options), private, None
+    plan, _ = plan_for(call, _requested, team, given, private, options)
     return plan(given, reuse)  # type: ignore[no-any-return]
 
 
@@ -73,23 +77,19 @@ def reference(
     return h * torch.rsqrt(h.square().mean(1, keepdim=True) + eps) * weight.double(), h
 
 
-def _find(team: Team | None, given: norm.Given, private: Any, options: tuple[Any, ...]) -> Any:
-    """Return the plan of a call. private: what describes its arrays.  options: eps, schedule and out_dtype."""
-    group = member(NAME, team)
+def _requested(team: Team | None, given: norm.Given, private: Any, options: tuple[Any, ...]) -> Request:
+    """private: what describes the arrays of the call.  options: eps, schedule and out_dtype."""
+    group = team_of(NAME, team)
 
     def choose(kin: norm.Plan) -> str:
         return _chosen("auto", group, given, kin.problem.kind == KIND) if options[1] == "auto" else kin.schedule
 
-    def first() -> Any:
-        alike = norm.alike_of(given, *options, READING)
-        return plans.find(NAME, group, norm.tokens_of(given), partial(_prepare, given, *options), alike=alike)
-
-    like = norm.like_of(NAME, group, given, private, options)
-    return norm.find(given, like, _shapes, SCHEDULES, choose, first)
+    call = norm.call_of(NAME, group, given, private, options, READING)
+    return norm.request_of(call, group, partial(_checked, given, *options), given, _shapes, SCHEDULES, choose)
 
 
-def _prepare(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
-    """Check the arguments and choose the schedule: what plans.find wants to know."""
+def _checked(given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule, as Request.check does."""
     kind = norm.checked(NAME, given, eps, out_dtype, _shapes)
     chosen = _chosen(schedule, team, given, kind == KIND)
     x, read = given.x, norm.pulled(given.x, schedule, READING)
@@ -107,7 +107,7 @@ def _chosen(schedule: Any, team: Team, given: norm.Given, scaled: bool) -> str:
     """The schedule to use. Errors: ArgumentError for one that these arguments cannot have."""
     words = has_words(team, given.x)
     best = _best(team, given.x.nbytes * max(team.size - 1, 1), words, scaled)
-    chosen = plans.schedule_of(NAME, schedule, best, SCHEDULES, team, given.x.dtype)
+    chosen = schedule_of(NAME, schedule, best, SCHEDULES, team, given.x.dtype)
     if chosen == "words" and not words:
         wants = "at most 4 PEs, and rows of whole words of 4 bytes, up to 16 KiB"
         refuse(ArgumentError, NAME, "schedule", "'words' for other operands", wants)

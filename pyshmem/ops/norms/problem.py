@@ -13,14 +13,17 @@ from pyshmem.base.job import job
 from pyshmem.host.teams import Team
 from pyshmem.memory.arguments import is_number, symmetric_array
 from pyshmem.ops import plans
+from pyshmem.ops.checks import WITH_DOUBLE, require_array
+from pyshmem.ops.descriptions import all_but, shared, symmetric
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import WITH_DOUBLE, InTurn, InTurnBySize, require_array, shared, symmetric
+from pyshmem.ops.plans import Call, Request
+from pyshmem.ops.results import InTurn, InTurnBySize
 from pyshmem.ops.workspace import Wanted, room_for
 
 MOST_HIDDEN = 65536  # a program holds a row
 LEAST_READ = 256 << 10  # bytes of x, below which "auto" takes no schedule that reads it where it is
-_BUT_ROWS = plans.all_but(2, 8)  # rows of x and of the residual, which begins at word 6
+_BUT_ROWS = all_but(2, 8)  # rows of x and of the residual, which begins at word 6
 Results = tuple[Any, torch.Tensor]  # out, a tensor or Scaled, and the new residual
 
 
@@ -78,11 +81,8 @@ class Problem(NamedTuple):
         return {f"{name} {parity}": each for parity in range(2) for name, each in roomy.items()}
 
 
-class Plan:
-    """A schedule with its memory and kernel. ``generation``: the init it belongs to."""
-
-    key: Any = None
-    used = 0  # as in plans.Plan
+class Plan(plans.Plan):
+    """A schedule with its memory and kernel."""
 
     def __init__(
         self, problem: Problem, schedule: str, step: Callable[[Problem], Any], kin: Plan | None = None
@@ -157,59 +157,55 @@ def tokens_of(given: Given) -> int:
     return x.shape[0] if isinstance(x, torch.Tensor) and x.dim() == 2 else -1
 
 
-def alike_of(
-    given: Given, eps: Any, schedule: Any, out_dtype: Any, reading: tuple[str, ...], *more: Any
-) -> tuple[Any, ...]:
-    """Return what plans have in common that differ in rows alone, down to half of the most; () if x is no matrix.
+def call_of(
+    routine: str, team: Team, given: Given, private: Any, options: tuple[Any, ...], reading: tuple[str, ...], *more: Any
+) -> Call:
+    """Return a call as Request has it: plans share memory that differ in rows alone, down to half of the most.
 
-    reading: as in pulled.  more: what else matters.
+    private: what describes the arrays.  options: eps, schedule and out_dtype.  reading: as in pulled.  more: all else.
     """
     x, tokens = given.x, tokens_of(given)
     if tokens < 0:
-        return ()
+        return Call(routine, id(team), ())
     kinds = room_for(tokens), x.shape[1], x.dtype, *shared(given.weight), given.scales is not None
-    return *kinds, eps, schedule, out_dtype, pulled(x, schedule, reading), *more
+    alike = *kinds, *options, pulled(x, options[1], reading), *more
+    return Call(routine, id(team), alike, _private(given, private, options), tokens)
 
 
-def like_of(routine: str, team: Team, given: Given, private: Any, options: tuple[Any, ...]) -> Any:
+def _private(given: Given, private: Any, options: tuple[Any, ...]) -> Any:
     """Return what describes a call on this PE but for its numbers of rows; None for calls with results.
 
-    private: what plans.described returns for the arrays.
+    private: what describes the arrays.
     """
     x, residual = given.x, given.residual
     if type(private) is not bytes or given.out is not None or x is None or residual is None:
         return None
     if x.dim() != 2 or residual.dim() != 2:
         return None
-    kept = _BUT_ROWS(private)
-    return routine, kept, id(team), room_for(x.shape[0]), x.nbytes > LEAST_READ, *plans.typed(options)
+    return _BUT_ROWS(private), x.nbytes > LEAST_READ, *map(type, options)
 
 
-def find(
-    given: Given, like: Any, shapes: Callable[[int], tuple[int, int]], schedules: Any, choose: Callable[[Plan], str],
-    first: Callable[[], Plan],
-) -> Plan:  # fmt: skip
-    """Return the plan of a call. like: what like_of returns.  shapes: as in checked.
+def request_of(
+    call: Call, team: Team, check: Any, given: Given, shapes: Callable[[int], tuple[int, int]], schedules: Any,
+    choose: Callable[[Plan], str],
+) -> Request:  # fmt: skip
+    """Return the request for the plan of a call. call: as call_of returns.  check: as in Request.  shapes: as in checked.
 
     choose: returns the schedule, one of ``schedules``, by the plan of a call like this one.
-    first: finds the plan of a call that is like none before, whose arguments it checks.
     """
-    x, residual = given.x, given.residual
-    if like is not None:
-        tokens = len(x)
-        kept, made = shapes(tokens)
+    x, residual, tokens = given.x, given.residual, call.lengths
 
-        def make(kin: Plan, known: Any) -> Plan:
-            problem, schedule = Problem(*kin.problem[:2], tokens, kept, made, *kin.problem[5:]), choose(kin)
-            return Plan(problem, schedule, schedules[schedule], kin)
+    def resized(kin: Plan, kept: Any) -> Plan:
+        problem, schedule = Problem(*kin.problem[:2], tokens, *shapes(tokens), *kin.problem[5:]), choose(kin)
+        return Plan(problem, schedule, schedules[schedule], kin)
 
-        known = plans.another(like, tokens, make) if len(residual) == kept else None
-        if known is not None:
-            return known[0]  # type: ignore[no-any-return]
-    found = first()
-    if like is not None and x.stride() == residual.stride() == (x.shape[1], 1):
-        plans.remember(like, found)
-    return found
+    def lasting() -> Any:
+        return True if x.stride() == residual.stride() == (x.shape[1], 1) else None
+
+    def fits() -> bool:
+        return len(residual) == shapes(tokens)[0]
+
+    return Request(call, team, check, fits=fits, lasting=lasting, resized=resized)
 
 
 def checked(

@@ -14,8 +14,10 @@ from typing import Any, Literal, Protocol
 import torch
 
 import pyshmem as shmem
-from pyshmem.host.teams import Team, member
-from pyshmem.ops import autocast, plans
+from pyshmem.host.teams import TEAM_WORLD, Team
+from pyshmem.ops import autocast
+from pyshmem.ops.checks import schedule_of
+from pyshmem.ops.descriptions import described, typed
 from pyshmem.ops.float8 import KIND, Scaled
 from pyshmem.ops.gradients import Gradient, recorded
 from pyshmem.ops.machine import machine
@@ -23,6 +25,7 @@ from pyshmem.ops.norms import all_reduce_rms_norm as whole
 from pyshmem.ops.norms import problem as norm
 from pyshmem.ops.norms.gradients import Options, Way, recorded_call, require_meaning
 from pyshmem.ops.norms.share_schedules import GATHERED, SHARES
+from pyshmem.ops.plans import Request, plan_for, team_of
 from pyshmem.ops.shares import share_of, start_of
 
 # the bytes of x that a PE gets from its peers, up to which "push" is the best one, on two H200s; on four, from three peers
@@ -72,10 +75,11 @@ def _operator(name: str, **text: str) -> _Norm:
             options = Options(len(x), eps, gradient)
             return recorded_call(name, WAYS[name], plain, (x, residual, weight), options, team, unable)  # type: ignore[no-any-return]
         given = norm.given_of(x, residual, weight, out, residual_out)
-        private, options = plans.described(*given), (eps, schedule, out_dtype)
+        private, options = described(*given), (eps, schedule, out_dtype)
         if name == GATHER and given.out is not None:  # peers write it
             private = private, *map(shmem.is_symmetric, given[3:])
-        plan = plans.call(name, team, private, options, _find, name, team, given, private, options)
+        key = name, id(TEAM_WORLD if team is None else team), typed(options), private, None
+        plan, _ = plan_for(key, _requested, name, team, given, private, options)
         return plan(given, reuse)  # type: ignore[no-any-return]
 
     call.__name__ = call.__qualname__ = name
@@ -103,23 +107,20 @@ def reference(
     return whole.reference([part[first : first + count] for part in parts], residual, weight, eps)
 
 
-def _find(name: str, team: Team | None, given: norm.Given, private: Any, options: tuple[Any, ...]) -> Any:
-    """Return the plan of a call. private: what describes its arrays.  options: eps, schedule and out_dtype."""
-    group, gathers = member(name, team), name == GATHER
+def _requested(name: str, team: Team | None, given: norm.Given, private: Any, options: tuple[Any, ...]) -> Request:
+    """private: what describes the arrays of the call.  options: eps, schedule and out_dtype."""
+    group, gathers = team_of(name, team), name == GATHER
 
     def choose(kin: norm.Plan) -> str:
         return _chosen(name, "auto", group, given.x, kin.problem.kind) if options[1] == "auto" else kin.schedule
 
-    def first() -> Any:
-        alike = norm.alike_of(given, *options, READING, gathers and given.out is not None)
-        return plans.find(name, group, norm.tokens_of(given), partial(_prepare, name, given, *options), alike=alike)
-
-    like, shapes = norm.like_of(name, group, given, private, options), partial(_shapes, gathers, group)
-    return norm.find(given, like, shapes, GATHERED if gathers else SHARES, choose, first)
+    call = norm.call_of(name, group, given, private, options, READING, gathers and given.out is not None)
+    check, shapes = partial(_checked, name, given, *options), partial(_shapes, gathers, group)
+    return norm.request_of(call, group, check, given, shapes, GATHERED if gathers else SHARES, choose)
 
 
-def _prepare(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
-    """Check the arguments and choose the schedule: what plans.find wants to know."""
+def _checked(name: str, given: norm.Given, eps: Any, schedule: Any, out_dtype: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments and choose the schedule, as Request.check does."""
     gathers = name == GATHER
     shapes = partial(_shapes, gathers, team)
     kind = norm.checked(name, given, eps, out_dtype, shapes)
@@ -146,7 +147,7 @@ def _chosen(name: str, schedule: Any, team: Team, x: torch.Tensor, kind: torch.d
     gathers = name == GATHER
     nbytes = x.nbytes // team.size * (team.size - 1)
     usual = _best(team, nbytes, kind == KIND and not gathers)
-    return plans.schedule_of(name, schedule, usual, GATHERED if gathers else SHARES, team, x.dtype)
+    return schedule_of(name, schedule, usual, GATHERED if gathers else SHARES, team, x.dtype)
 
 
 def _best(team: Team, nbytes: int, scaled: bool) -> str:

@@ -17,12 +17,14 @@ import pyshmem.device as dev
 from pyshmem.base.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.base.job import job
 from pyshmem.device import arch
-from pyshmem.host.teams import TEAM_WORLD, Team, member
+from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import Prepared
-from pyshmem.memory.arguments import integer_of, is_int, require_init
+from pyshmem.memory.arguments import integer_of, is_int
 from pyshmem.ops import plans
+from pyshmem.ops.checks import require_array
+from pyshmem.ops.descriptions import typed
 from pyshmem.ops.machine import device
-from pyshmem.ops.plans import require_array
+from pyshmem.ops.plans import Call, Request, plan_for, team_of
 from pyshmem.ops.workspace import Wanted, Workspace
 
 BOTH = "send_activations, recv_activations"  # they share plans
@@ -60,11 +62,8 @@ def recv_activations(*tensors: torch.Tensor, pe: int, team: Team | None = None, 
     return tensors[0] if len(tensors) == 1 else tensors
 
 
-class Plan:
+class Plan(plans.Plan):
     """A channel for each tensor, from every PE of the team to the one ``distance`` behind it."""
-
-    key: Any = None
-    used = 0  # as in plans.Plan
 
     def __init__(self, team: Team, distance: int, slots: int, samples: tuple[torch.Tensor, ...]) -> None:
         self.team, self.generation = team, job.generation
@@ -167,15 +166,15 @@ def lines(nbytes: int) -> int:
 
 def _find(routine: str, tensors: tuple[Any, ...], pe: Any, team: Team | None, slots: Any, step: int) -> Plan:
     """step: 1 if this PE sends to ``pe``, -1 if it receives from it."""
-    require_init(routine)
-    group = TEAM_WORLD if team is None else member(routine, team)
+    group = team_of(routine, team)
     number = integer_of(pe)
     if not is_int(number) or not 0 <= number < group.size:
         refuse(OutOfRangeError, routine, "pe", repr(pe), f"a PE from 0 to {group.size - 1} of the team")
     distance = step * (number - group.me) % group.size
-    asked = (*map(_described, tensors), distance, slots)
-    make = partial(_prepare, routine, tensors, distance, slots)
-    return plans.call(BOTH, group, routine, asked, plans.find, BOTH, group, asked, make)  # type: ignore[no-any-return]
+    shared = (*map(_described, tensors), distance, slots)
+    check = partial(_checked, routine, tensors, distance, slots)
+    call = BOTH, id(group), typed(shared), routine, None
+    return plan_for(call, lambda: Request(Call(BOTH, id(group), shared), group, check))[0]  # type: ignore[no-any-return]
 
 
 def _described(tensor: Any) -> Any:
@@ -185,8 +184,8 @@ def _described(tensor: Any) -> Any:
     return tensor.shape, tensor.dtype, tensor.is_contiguous(), tensor.device.type
 
 
-def _prepare(routine: str, tensors: tuple[Any, ...], distance: int, slots: Any, team: Team) -> tuple[str, Any]:
-    """Check the arguments: what plans.find wants to know."""
+def _checked(routine: str, tensors: tuple[Any, ...], distance: int, slots: Any, team: Team) -> tuple[str, Any]:
+    """Check the arguments, as Request.check does."""
     if not tensors:
         refuse(ArgumentError, routine, "tensors", "none", "one or more")
     for i, each in enumerate(tensors):

@@ -12,7 +12,7 @@ from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.host.teams import Team
 from pyshmem.memory.heap import default
 from pyshmem.ops.agreement import require_alike
-from pyshmem.ops.plans import require_dtype
+from pyshmem.ops.checks import require_dtype
 from pyshmem.ops.streams import Side
 
 NAME = "GradientReducer"

@@ -20,7 +20,7 @@ from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.memory.arguments import is_int, require_init
 from pyshmem.memory.heap import default
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
-from pyshmem.ops.plans import schedule_of
+from pyshmem.ops.checks import schedule_of
 from pyshmem.ops.streams import Side
 from pyshmem.ops.training.buckets import NAME, Bucket, Named, cut, length_of, require_same_model, texts_of, trained
 from pyshmem.ops.training.outermost import Outermost

@@ -45,9 +45,9 @@ class Watched:
         self.compare(routine)
         self._meeting.sync(routine, *call)
 
-    def share(self, routine: str, note: bytes) -> list[bytes]:
+    def share(self, routine: str, note: bytes, *call: Any) -> list[bytes]:
         self.compare(routine)
-        notes: list[bytes] = self._meeting.share(routine, note)
+        notes: list[bytes] = self._meeting.share(routine, note, *call)
         return notes
 
     def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:

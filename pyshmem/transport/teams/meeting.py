@@ -13,10 +13,10 @@ import numpy as np
 
 from pyshmem.base.errors import WaitTimeoutError, listed
 from pyshmem.base.job import job
-from pyshmem.diagnosis import mismatched_calls as differing_calls
+from pyshmem.diagnosis import mismatched_calls
 from pyshmem.diagnosis.broken_teams import leave, leave_by, refuse_broken
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
-from pyshmem.diagnosis.mismatched_calls import Call, barriers, share_word
+from pyshmem.diagnosis.mismatched_calls import Call, barriers, name_barrier, share_word
 from pyshmem.memory import areas
 from pyshmem.memory.arguments import may_be_private
 from pyshmem.memory.cpu_heap import cpu
@@ -46,7 +46,7 @@ class Meeting:
 
     Targets are ready on all members before any member calls, so members write into the targets of others at once.
     Addresses are those of this PE. Private arrays are passed through staging memory of the team, see staging.
-    Errors of all calls: WaitTimeoutError, which names the missing members; those of differing_calls, on all members, if
+    Errors of all calls: WaitTimeoutError, which names the missing members; those of mismatched_calls, on all members, if
     routine, dtype, size or root differ; BrokenTeamError, also in all later calls, if an exception has ended a call of some
     member: a later call of that member must not be combined with it.
     """
@@ -66,7 +66,10 @@ class Meeting:
 
     def sync(self, routine: str, call: Call | None = None) -> None:
         """Wait until all members have called sync, with the same ``call``. The call is also a full fence."""
-        word = barriers[routine] if call is None else call.word
+        try:
+            word = barriers[routine] if call is None else call.word
+        except KeyError:
+            word = name_barrier(routine)
         try:
             left = _native.sync(self.wires, job.timeout, job.spins, word)
         except BaseException as error:  # noqa: BLE001
@@ -74,14 +77,17 @@ class Meeting:
         if left:
             self._refuse(routine, call, left)
 
-    def share(self, routine: str, note: bytes) -> list[bytes]:
-        """Return the notes of all members, which have the same length of at most 256 bytes. The call is also a barrier."""
+    def share(self, routine: str, note: bytes, call: Call | None = None) -> list[bytes]:
+        """Return the notes of all members, which have the same length of at most 256 bytes. The call is also a barrier.
+
+        call: of which a refusal tells; another member may have found in its notes that they differ.
+        """
         try:
             notes = _native.share(self.wires, job.timeout, job.spins, note, share_word(note))
         except BaseException as error:  # noqa: BLE001
             self._leave(routine, error)
         if type(notes) is int:
-            self._refuse(routine, None, notes)
+            self._refuse(routine, call, notes)
         return [notes[first : first + len(note)] for first in range(0, len(notes), len(note))]
 
     def agree(self, routine: str, private: int, word: int) -> int:
@@ -193,13 +199,13 @@ class Meeting:
         if left == BROKEN:
             self.refuse_broken(routine)
         if left == UNLIKE and call is not None:
-            differing_calls.refuse_unlike(self.name, routine, call)
+            mismatched_calls.refuse_unlike(self.name, routine, call)
         self.refuse_difference(routine, call)
 
     def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
         """Refuse the members' calls, which differ. Collective: a member learns of a difference if and only if all do."""
         try:
-            differing_calls.refuse(self.wires, self.name, routine, call)
+            mismatched_calls.refuse(self.wires, self.name, routine, call)
         except BaseException as error:  # noqa: BLE001
             self._leave(routine, error)
         self.refuse_broken(routine)

@@ -39,7 +39,7 @@ def fold(routine: str, heap: Heap, team: Meeting, what: Fold, context: Callable[
 def broadcast(routine: str, heap: Heap, team: Meeting, root: int, what: Blocks) -> None:
     """Copy the root's source to every target."""
     item, total = what.item, what.counts[0]
-    team.sync(routine, what.call(routine, heap))
+    team.sync(routine, what.call(routine, heap)._replace(root=root))
     place, most = _memory(routine, heap, team, item)
     src, _kept = _apart(heap, what.dest, total * item, what.src, total * item)
     for first in range(0, total, most):

@@ -15,8 +15,7 @@ from pyshmem.device.arch.interpreter.ordering import quiet
 from pyshmem.device.arch.interpreter.refusing import in_kernel, refuse_call
 from pyshmem.device.arch.interpreter.translation import away
 from pyshmem.device.arch.interpreter.values import decoded, number
-from pyshmem.diagnosis import broken_teams
-from pyshmem.diagnosis import mismatched_calls as differing_calls
+from pyshmem.diagnosis import broken_teams, mismatched_calls
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.memory import areas
 from pyshmem.runtime import _native
@@ -32,8 +31,8 @@ def synchronise(ctx: Any, routine: str) -> None:
     missing = partial(_native.absent, *team)  # pyshmem.diagnosis.host_timeouts calls it too
     name = in_kernel(routine)
     try:
-        left = _native.sync(*team, differing_calls.barriers[f"kernel {routine}"])
-        if left == BROKEN or (left and differing_calls.refuse(team[0], "its team", name, None)):
+        left = _native.sync(*team, mismatched_calls.name_barrier(f"kernel {routine}"))
+        if left == BROKEN or (left and mismatched_calls.refuse(team[0], "its team", name, None)):
             broken_teams.refuse_broken(team[0], "its team", name)
     except TimeoutError:
         _refuse_absent(ctx, routine, missing())
