@@ -69,6 +69,12 @@ class Graph:
     def does(self, name):
         return lambda *arguments: self.add(name)
 
+    def kernel(self, name):
+        """What stands for a prepared kernel, whose numbers do not matter."""
+        kernel = self.does(name)
+        kernel.with_numbers = lambda *numbers: kernel
+        return kernel
+
     def lost(self):
         """The edges (first, second) that the classic executor loses: ROCm/rocm-systems#11499.
 
@@ -147,7 +153,7 @@ def made(kind, graph, n_pes, monkeypatch):
         "multiply_each": lambda *arguments, **options: itertools.repeat(graph.does("multiply")),
         "beginner": lambda *arguments: graph.does("beginner"),
         **{
-            name: lambda *arguments, name=name, **options: SimpleNamespace(of=lambda *arguments: graph.does(name))
+            name: lambda *arguments, name=name, **options: SimpleNamespace(of=lambda *arguments: graph.kernel(name))
             for name in ("sender", "Sum")
         },
         "Chunks": type("", (Chunks,), {"__init__": lambda self, *arguments: Chunks.__init__(self, graph)}),

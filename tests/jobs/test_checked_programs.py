@@ -13,7 +13,7 @@ from test_doc_programs import PROGRAMS, ROOT
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "mutants"))
 from removals import BIN, OWN, SMALLER, WRONG
 
-SECONDS = 100  # of one job, which has the programs of a page or a few examples
+SECONDS = 280  # of one job, which has the programs of a page or a few examples
 pytestmark = pytest.mark.timeout(2 * SECONDS + 60)
 LEFT_OUT = ("torch.md/by_torchrun.py", "memory.md/symmetric.py")  # torchrun starts it; a C++ compiler runs for minutes
 SHOWS_FAULTS = ("checking.md",)

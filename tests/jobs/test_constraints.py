@@ -15,7 +15,7 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PYTHONS = [f"3.{minor}" for minor in range(10, 15)]
-UNPINNED = {"cupy", "cupy-cuda13x", "triton-rocm"}  # of machines with a GPU, whose vendor's release decides
+UNPINNED = {"cupy-cuda13x", "cupy-rocm-7-0", "triton-rocm"}  # of machines with a GPU, whose vendor's release decides
 
 
 def holding(lines, python):

@@ -124,7 +124,7 @@ class Call:
             sigop = shmem.SIGNAL.ADD
             call(self.symmetric(), self.side(1), self.pe, self.program.signal, 1, sigop, **self.size)
             self.program.added += self.program.n * (self.pe == self.program.me)
-        elif name in ON_STREAM and self.program.first.device.type == "cuda" and not on_one_node():
+        elif name in ON_STREAM and self.program.arrays[self.dtype][0].device.type == "cuda" and not on_one_node():
             with pytest.raises(shmem.UnreachableError):
                 call(self.symmetric(0), self.symmetric(1), *self._detail())
         elif name in GROUPED or name in ON_STREAM:
