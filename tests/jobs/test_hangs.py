@@ -206,6 +206,7 @@ LONELY = (
 import triton
 import pyshmem.device as dev
 signal = shmem.zeros(1, dtype=torch.uint64)
+other = shmem.TEAM_WORLD.split_strided()  # a team ends with its first barrier that times out
 
 @triton.jit
 def wait(ctx, word):
@@ -238,7 +239,7 @@ for call in (
     lambda: wait[(1,)](shmem.device_context(), word),
     lambda: wait_for_signal[(1,)](shmem.device_context(), signal),
     lambda: (shmem.p(word, 1 << 32, 0), shmem.set_lock(word)),
-    lambda: meet[(1,)](shmem.device_context()),
+    lambda: meet[(1,)](shmem.device_context(other)),
     lambda: shmem.barrier_all(),
 ):
     try:
@@ -487,4 +488,5 @@ def test_a_signal_that_is_named_prints_a_dump_more_than_once(start, program):
 
 def test_a_dump_signal_that_does_not_exist_is_refused(tmp_path):
     status, _, err = mpiexec(1, HEAD, tmp_path=tmp_path, environment={"PYSHMEM_DUMP": "SIGNOTHING"})
-    assert status == 1 and "PYSHMEM_DUMP: got 'SIGNOTHING'; wants the name of a signal, as SIGUSR1" in err
+    wants = "the name of a signal that programs may handle and that is no fault, as SIGUSR1"
+    assert status == 1 and f"PYSHMEM_DUMP: got 'SIGNOTHING'; wants {wants}" in err
