@@ -17,10 +17,10 @@ from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.memory.arguments import is_number, require_init
 from pyshmem.memory.heap import default, views
+from pyshmem.native._native import layout
 from pyshmem.ops.agreement import require_alike, require_near, require_no_capture
 from pyshmem.ops.machine import device
 from pyshmem.ops.workspace import Workspace, room_for
-from pyshmem.runtime._native import layout
 
 MOST_PLANS = 128  # of a team, with memory of their own
 MOST_SHARING = 1024  # of a team, with memory that others have too
