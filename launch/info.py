@@ -15,14 +15,13 @@ from importlib import import_module
 from itertools import permutations
 from typing import Any
 
-from pyshmem.launch import WITHOUT_TORCH
-from pyshmem.launch.run import libmpi
-
 from pyshmem.base import environment, interpreter, site_defaults
 from pyshmem.base.errors import ArgumentError
 from pyshmem.start import requirements
 from pyshmem.version import OPENSHMEM, __version__
 
+from . import WITHOUT_TORCH
+from .run import libmpi
 from .run.launchers import LaunchError, candidates
 
 DESCRIPTION = """info prints the versions, MPI and its launcher, cores and memory, GPUs and their links, the memory that

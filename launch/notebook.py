@@ -11,8 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from pyshmem.launch import PYSHMEMRUN
-
+from . import PYSHMEMRUN
 from .run.interactive import END
 
 USAGE = "%pyshmem -n 4, with more options of pyshmemrun, starts PEs, and %pyshmem off ends them"

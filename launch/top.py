@@ -9,10 +9,10 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from pyshmem.launch.running import Job, Unfound, find, jobs
-
 from pyshmem.base.activity import Counts
 from pyshmem.timelines.report.units import short
+
+from .running import Job, Unfound, find, jobs
 
 DESCRIPTION = """Show what each PE of a running job does on this machine, once a second: calls and bytes to near and to far
 PEs, the time it waits and in which call, meetings, the use of its heap, requests of far PEs. Without JOB, list the jobs."""

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from pyshmem.launch import PYSHMEMRUN
-from pyshmem.launch.bench import with_suites
-
+from . import PYSHMEMRUN
+from .bench import with_suites
 from .doctor.command import gpus
 
 DESCRIPTION = """tune measures which kernel, or copy engine, collectives on a stream are fastest with at each size, on two

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyshmem.launch.doctor.findings import Finding, gathered
-from pyshmem.launch.doctor.graph_checks import early_children
-
 from pyshmem.base import environment
 from pyshmem.memory.gpu.driver import Driver
 from pyshmem.start.gpu import ARCHS, refused
+
+from .findings import Finding, gathered
+from .graph_checks import early_children
 
 if TYPE_CHECKING:
     from pyshmem.base.bootstrap import Comm

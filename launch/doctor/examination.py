@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpi4py import MPI
-from pyshmem.launch.doctor import device_checks, mapping_checks
-from pyshmem.launch.doctor.findings import Finding
 
 import pyshmem as shmem
 from pyshmem.base import environment, interpreter
 from pyshmem.base.errors import ShmemError
+
+from . import device_checks, mapping_checks
+from .findings import Finding
 
 
 def mapping(world: Any) -> Iterator[Finding]:
@@ -37,7 +38,7 @@ def mapping(world: Any) -> Iterator[Finding]:
 def calls(world: Any) -> Iterator[Finding]:
     """Examine calls of the API on the default heap."""
     shmem.init()
-    from pyshmem.launch.doctor import call_checks
+    from . import call_checks
 
     heap = shmem.zeros(1).device.type
     checks = call_checks.CHECKS | (call_checks.ON_GPUS if heap == "cuda" else {})

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pyshmem.launch.doctor.findings import Finding, gathered
-
 from pyshmem.memory import descriptors
 from pyshmem.memory.gpu.driver import COARSE, EXTENDED, FINE, PINNED, UNCACHED, Driver, DriverError
 from pyshmem.memory.gpu.mapping import FIRST_UNCACHED_HIP, MOST_PIECES, IpcMapping, VmmMapping
+
+from .findings import Finding, gathered
 
 if TYPE_CHECKING:
     from pyshmem.base.bootstrap import Comm

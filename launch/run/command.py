@@ -10,13 +10,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pyshmem.launch.run import hosts, libmpi, pe
-from pyshmem.launch.run.job import Job, end_descendants, let_signals_end
-from pyshmem.launch.run.launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
-from pyshmem.launch.run.leftovers import JobDirectory, remove_stale
-from pyshmem.launch.run.output import Output, told
-from pyshmem.launch.run.progress import Progress, left_early
-
 from pyshmem.base import interpreter
 from pyshmem.base.environment import read
 from pyshmem.base.errors import ArgumentError, grouped, listed
@@ -25,6 +18,13 @@ from pyshmem.start import requirements
 from pyshmem.timelines import merging
 from pyshmem.timelines.report.units import whole
 from pyshmem.version import __version__
+
+from . import hosts, libmpi, pe
+from .job import Job, end_descendants, let_signals_end
+from .launchers import LAUNCHERS, Found, LaunchError, candidates, named, srun_mpi
+from .leftovers import JobDirectory, remove_stale
+from .output import Output, told
+from .progress import Progress, left_early
 
 FOUND = 3  # the exit status if the program ended well and the checker has found something
 USAGE = "pyshmemrun -n PES [options] [-m] PROGRAM [argument ...]"

@@ -8,9 +8,9 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyshmem.launch.run.launchers import LaunchError
-
 from pyshmem.timelines.report.units import whole
+
+from .launchers import LaunchError
 
 _HOST = re.compile(r"(?P<name>[\w.-]+)(?::(?P<pes>\d+))?$")
 _WANTED = "host names, each with the number of its PEs if they differ: node1,node2 or node1:3,node2:1"

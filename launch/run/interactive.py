@@ -21,11 +21,11 @@ import traceback
 from pathlib import Path
 from typing import IO, Any
 
-from pyshmem.launch.run.output import NAMES
-from pyshmem.launch.run.pe import prefix
-
 import pyshmem as shmem
 from pyshmem.diagnosis import tracebacks
+
+from .output import NAMES
+from .pe import prefix
 
 SOON, PAUSE = 0.0001, 0.01  # seconds between the first looks for a message, and later: a PE at the prompt takes no core
 STRAY = 0.05  # seconds for errors, and for lines from other hosts, which come through processes of their own

@@ -15,11 +15,11 @@ from glob import iglob
 from pathlib import Path
 from signal import SIGINT, SIGKILL, SIGTERM, Signals
 
-from pyshmem.launch.run.input import Input
-from pyshmem.launch.run.launchers import Launcher
-from pyshmem.launch.run.output import all_here, failures
-from pyshmem.launch.run.pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
-from pyshmem.launch.run.progress import Progress
+from .input import Input
+from .launchers import Launcher
+from .output import all_here, failures
+from .pe import ENDING, FORWARDED, PR_SET_PDEATHSIG, describe
+from .progress import Progress
 
 PR_SET_CHILD_SUBREAPER = 36
 TICK = 0.2  # seconds between two checks of the job's directory

@@ -12,8 +12,8 @@ from contextlib import suppress
 from glob import escape, iglob
 from pathlib import Path
 
-from pyshmem.launch.run.launchers import LAUNCHERS, SEGMENTS
-from pyshmem.launch.run.pe import prefix
+from .launchers import LAUNCHERS, SEGMENTS
+from .pe import prefix
 
 SHARED = Path("/dev/shm")
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pyshmem.launch.run.launchers import Found, LaunchError
+from .launchers import Found, LaunchError
 
 # A name stands for an ABI: MPICH's and Intel's launchers start programs of either library.
 SONAMES = {"mpich": "libmpi.so.12", "intelmpi": "libmpi.so.12", "openmpi": "libmpi.so.40"}

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pyshmem.launch.run import pe
+from . import pe
 
 NAMES = {1: "output", 2: "errors"}  # of the FIFOs in the job's directory
 LOST = "whose connection has ended"  # in what a PE says that fails because another one is gone

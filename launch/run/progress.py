@@ -13,9 +13,9 @@ from pathlib import Path
 from signal import Signals
 from typing import NamedTuple
 
-from pyshmem.launch.run.pe import BEAT, WAITING
-
 from pyshmem.base.errors import grouped, listed
+
+from .pe import BEAT, WAITING
 
 EVERY = 1.0  # seconds between two looks
 MOST = 2.0  # seconds that count between two looks: this process may have been stopped for hours
