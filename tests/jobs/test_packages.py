@@ -38,7 +38,7 @@ import sys
 import pyshmem.launch
 from pyshmem.launch.run import launchers
 from pyshmem.launch.run.launchers import Launcher
-print(pyshmem.launch.__module__, sys.modules["pyshmem.launch"].launchers is launchers)
+print(pyshmem.launch.__module__, sys.modules["pyshmem.launch"].run.launchers is launchers)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "pyshmem True\n", done.stderr
