@@ -20,6 +20,7 @@ from .pe import BEAT, WAITING
 EVERY = 1.0  # seconds between two looks
 MOST = 2.0  # seconds that count between two looks: this process may have been stopped for hours
 STALE = 2.5 * BEAT  # seconds after which it is not known that a PE still waits
+STARTING = 20.0  # seconds that a PE has at least until it calls init: one may start much later than another
 MARGIN = 2.0  # seconds that a PE has to end by its own time-out
 
 
@@ -37,11 +38,15 @@ class Place(NamedTuple):
 
 
 class Standstill(NamedTuple):
-    """Who has waited and where, for how long in ``{}``; what is said of PEs behind; whether it cannot go on by itself."""
+    """Who has waited and where, for how long in ``{}``; what is said of PEs behind; whether it cannot go on by itself.
+
+    starting: whether the PEs behind may still be on their way to init.
+    """
 
     text: str
     behind: dict[int, str]
     certain: bool
+    starting: bool = False
 
 
 class Progress:
@@ -73,9 +78,10 @@ class Progress:
             return "", False
         self._waited += min(passed, MOST)
         self._certain = self._certain + min(passed, MOST) if found.certain else 0.0
-        if self._limit and self._certain >= self._limit + MARGIN:
+        limit = max(self._limit, STARTING) if found.starting else self._limit
+        if self._limit and self._certain >= limit + MARGIN:
             return (
-                f"ended the job: {_said(found, self._limit)}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
+                f"ended the job: {_said(found, limit)}; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit",
                 True,
             )
         if self._notice and self._waited >= self._notice and not self._said:
@@ -143,7 +149,8 @@ def _in_init(places: Sequence[Place | None], inits: int) -> Standstill:
     stopped = {pe: said for pe, said in behind.items() if (place := places[pe]) and place.stopped}
     missing = {pe: said for pe, said in behind.items() if pe not in inside}
     waiting = [pe for pe in inside if pe not in stopped]
-    return Standstill(f"{_have(waiting)} waited {{}} in init", stopped or missing or behind, True)
+    said, starting = stopped or missing or behind, bool(missing) and not stopped
+    return Standstill(f"{_have(waiting)} waited {{}} in init", said, True, starting)
 
 
 def _behind(place: Place | None) -> str:
