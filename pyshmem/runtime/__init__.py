@@ -1,1 +1,1 @@
-"""The base of all other modules: the job, its errors and environment, the symmetric heaps and the memory behind them."""
+"""The C engine: the extension module _native, of one header for each purpose."""
