@@ -612,11 +612,11 @@ MUTANTS = [
            "count: tl.int32, TYPE: tl.constexpr, OP: tl.constexpr, APART: tl.constexpr", "codegen bound_words sent"),
     # ---- plans ----
     Mutant("plans-lengths-forgotten-in-what-plans-have-in-common", "pyshmem/ops/plans.py", "return self._replace(lengths=None)",
-           "return self", "2 ops_plans rows_that_change"),
+           "return self", "2 ops_plans length_between"),
     Mutant("plans-found-by-what-is-private", "pyshmem/ops/plans.py", "return self._replace(private=None)", "return self",
-           "2 ops_plans operands_of_another_layout"),
+           "1 ops_plans another_layout_on_one"),
     Mutant("plans-of-ended-teams-are-ready", "pyshmem/ops/plans.py", "or not plan.team.size:", "or False:",
-           "2 ops_plans team_that_has_ended"),
+           "2 ops_plans ready_call_of_a_team"),
     # ---- process groups ----
     Mutant("groups-public-calls-take-private-arrays", _C, "if (symmetric != 3 && args[8] != Py_True) Py_RETURN_NONE;", "",
            "2 launch_pair private_arrays_that"),

@@ -64,6 +64,16 @@ def test_a_team_that_has_ended_gives_the_memory_of_its_plans_back(call, reserve)
 
 
 @kinds
+def test_a_ready_call_of_a_team_that_has_ended_is_refused(call, npes):
+    team = shmem.TEAM_WORLD.split_strided(0, 1, npes)
+    for _ in range(2):
+        call(3, team)
+    team.destroy()
+    with pytest.raises(shmem.ArgumentError, match="^(gemm_all_reduce|all_reduce_rms_norm): PE .*: team: got"):
+        call(3, team)
+
+
+@kinds
 def test_plans_of_a_small_team_do_not_close_those_of_all_pes(call, kept, reserve, monkeypatch, me, npes):
     """Closing these is collective over all PEs, and only PE 0 makes more plans."""
     if npes < 2:
