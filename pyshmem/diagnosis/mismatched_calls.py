@@ -9,6 +9,8 @@ words (_streamed.h), and ends up there too.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -81,11 +83,11 @@ def name_barrier(routine: str) -> int:
     return word
 
 
-class _Told(NamedTuple):
+class Told(NamedTuple):
     """What a member says of its calls: the number and facts of this one, and the word and root of the last ones."""
 
     number: int
-    facts: tuple[str, ...]  # routine, dtype, elements, and what Call.size says; three times "" of a barrier
+    facts: tuple[str, ...]  # the routine first; last what it is called with, "" of a barrier
     calls: tuple[tuple[int, int], ...]  # this one first; the word of one that has been refused is 0
 
     def call(self, number: int) -> tuple[int, int] | None:
@@ -97,7 +99,7 @@ class _Told(NamedTuple):
         """Such as "sum_reduce of 8 float32 elements"."""
         if number < self.number:
             return _described(*self.calls[self.number - number])
-        return f"{self.facts[0]} of {self.facts[3]}" if self.facts[3] else self.facts[0]
+        return f"{self.facts[0]} of {self.facts[-1]}" if self.facts[-1] else self.facts[0]
 
 
 def _described(word: int, root: int) -> str:
@@ -115,6 +117,21 @@ def _described(word: int, root: int) -> str:
     return f"broadcast of {what} from root {root}"
 
 
+def exchange(wires: Any, pes: Iterable[int], facts: Sequence[str]) -> dict[int, Told]:
+    """Return what each member has told of its calls, by ``pes``. Collective. facts: those of this PE, see Told.
+
+    Returns nothing only if a member has left a call. Errors: TimeoutError.
+    """
+    note = "\n".join(facts).encode()[:_NOTE].ljust(_NOTE)
+    notes = _native.refuse(wires, job.timeout, job.spins, note)
+    if type(notes) is int:
+        return {}
+    return {
+        pe: Told(last, tuple(text.decode(errors="replace").rstrip(" ").split("\n")), calls)
+        for pe, (last, text, calls) in zip(pes, notes, strict=False)
+    }
+
+
 def refuse(wires: Any, team: str, routine: str, call: Call | None) -> bool:
     """Exchange the calls of the members and refuse them, on all members. call: None is a barrier.
 
@@ -122,39 +139,37 @@ def refuse(wires: Any, team: str, routine: str, call: Call | None) -> bool:
     Errors: ArgumentError if the routines differ, DtypeError, OutOfRangeError if the sizes do; TimeoutError.
     """
     facts = (routine, "", "", "") if call is None else (routine, name_of(call.dtype), str(call.nelems), call.size)
-    note = "\n".join(facts).encode()[:_NOTE].ljust(_NOTE)
-    notes = _native.refuse(wires, job.timeout, job.spins, note)
-    if type(notes) is int:
+    told = exchange(wires, count(), facts)
+    if not told:
         return True
-    told = [_Told(last, tuple(text.decode().rstrip(" ").split("\n")), calls) for last, text, calls in notes]
-    _refuse_earlier(team, routine, told)
-    routines, dtypes, sizes = (len({each.facts[i] for each in told}) > 1 for i in range(3))
-    groups = errors.grouped({pe: each.text(each.number) for pe, each in enumerate(told)})
+    refuse_earlier(team, routine, told)
+    routines, dtypes, sizes = (len({each.facts[i] for each in told.values()}) > 1 for i in range(3))
+    groups = errors.grouped({pe: each.text(each.number) for pe, each in told.items()})
     got = " and ".join(
         f"{text if routines else text.partition(' of ')[2]} on {errors.listed(pes)}" for text, pes in groups.items()
     )
     if routines:
         errors.refuse(errors.ArgumentError, routine, "call", got, f"the same call on all PEs of {team}")
     kind = errors.DtypeError if dtypes else errors.OutOfRangeError if sizes else errors.ArgumentError
-    roots = call is not None and call.root >= 0 and len({each.facts[3] for each in told}) > 1
+    roots = call is not None and call.root >= 0 and len({each.facts[3] for each in told.values()}) > 1
     argument = "dtype" if dtypes else "size" if sizes else "root" if roots else "call"
     errors.refuse(kind, routine, argument, got, f"the same on all PEs of {team}")
 
 
-def _refuse_earlier(team: str, routine: str, told: list[_Told]) -> None:
+def refuse_earlier(team: str, routine: str, told: dict[int, Told]) -> None:
     """Refuse the first call in which members differ, unless that is the one all are in. Errors: ArgumentError."""
-    last = max(each.number for each in told)
-    if all(each.number == last for each in told) and len({each.facts for each in told}) > 1:
+    last = max(each.number for each in told.values())
+    if all(each.number == last for each in told.values()) and len({each.facts for each in told.values()}) > 1:
         return
-    for number in range(last - max(len(each.calls) for each in told) + 1, last + 1):
-        known = {pe: each.call(number) for pe, each in enumerate(told) if each.call(number) is not None}
-        if len(set(known.values())) > 1 and any(each.number > number for each in told):
+    for number in range(last - max(len(each.calls) for each in told.values()) + 1, last + 1):
+        known = {pe: each.call(number) for pe, each in told.items() if each.call(number) is not None}
+        if len(set(known.values())) > 1 and any(each.number > number for each in told.values()):
             groups = errors.grouped({pe: told[pe].text(number) for pe in known})
             got = " and ".join(f"{text} on {errors.listed(pes)}" for text, pes in groups.items())
             wants = f"the same call on all PEs of {team}"
             errors.refuse(errors.ArgumentError, routine, "call", f"{got}{_ago(last - number)}", wants)
-    if len({each.number for each in told}) > 1:
-        groups = errors.grouped({pe: f"call {each.number} of the team" for pe, each in enumerate(told)})
+    if len({each.number for each in told.values()}) > 1:
+        groups = errors.grouped({pe: f"call {each.number} of the team" for pe, each in told.items()})
         got = " and ".join(f"{text} on {errors.listed(pes)}" for text, pes in groups.items())
         errors.refuse(errors.ArgumentError, routine, "call", got, f"as many calls before on all PEs of {team}")
 

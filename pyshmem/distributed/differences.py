@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.distributed import ReduceOp
 
 from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, grouped, listed, refuse
+from pyshmem.diagnosis import mismatched_calls
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.diagnosis.mismatched_calls import CODES, Call
 from pyshmem.memory.arguments import name_of
 from pyshmem.transport.teams.meeting import Meeting
-from pyshmem.transport.teams.operators import DIFFERENT
+from pyshmem.transport.teams.operators import DONE
 
 # what a call is described by, and the error if members differ in it; the first that differs is named
 _ASPECTS = {
@@ -29,7 +30,6 @@ _ASPECTS = {
     "size": OutOfRangeError,
     "sizes": OutOfRangeError,
 }
-_NOTE = 256
 Said = tuple[str, Tensor | None, Any, int | None, Sequence[int]]
 
 
@@ -58,16 +58,17 @@ class GroupMeeting(Meeting):
         """Meet, and refuse calls that differ. Collective."""
         digest = hashlib.blake2b("\n".join(self._facts()).encode(), digest_size=6).digest()
         word = CODES["share"] << 56 | int.from_bytes(digest, "little")
-        if self.agree(self.said[0], 0, word) == DIFFERENT:
-            self.refuse_difference(self.said[0])
+        left = self.agree(self.said[0], 0, word)
+        if left != DONE:
+            self._refuse(self.said[0], None, left)
 
-    def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
-        """Refuse the members' calls, which differ, with what differs and where. Collective. Errors: see _ASPECTS."""
-        note = "\n".join(self._facts()).encode()[:_NOTE].ljust(_NOTE)
-        notes = self.share(routine, note)
-        told = [each.decode(errors="replace").rstrip(" ").split("\n") for each in notes]
+    def _refuse_facts(self, routine: str, call: Call | None) -> None:
+        told = mismatched_calls.exchange(self.wires, self.pes, self._facts())
+        if not told:
+            return
+        mismatched_calls.refuse_earlier(self.name, self.said[0], told)
         for place, (argument, kind) in enumerate(_ASPECTS.items()):
-            found = grouped({pe: each[place] for pe, each in zip(self.pes, told, strict=True) if len(each) > place})
+            found = grouped({pe: each.facts[place] for pe, each in told.items() if len(each.facts) > place})
             if len(found) > 1:
                 got = " and ".join(f"{text or 'none'} on {listed(pes)}" for text, pes in found.items())
                 refuse(kind, self.said[0], argument, got, f"the same on {self.name}")
@@ -79,7 +80,7 @@ class GroupMeeting(Meeting):
         refuse_timeout(self.said[0], "group", f"no call from {listed(pes)}", f"one on {self.name}", pes)
 
     def _facts(self) -> list[str]:
-        """Return the aspects of this PE's call."""
+        """Return the aspects of this PE's call, and its tensor."""
         routine, tensor, op, root, sizes = self.said
         where = "" if root is None else f"rank {root}"
         size, dtype = "", ""
@@ -93,6 +94,7 @@ class GroupMeeting(Meeting):
             dtype,
             size,
             str(list(sizes)) if sizes else "",
+            f"{size} of {dtype}" if size else "",
         ]
 
 

@@ -64,7 +64,7 @@ FAULTS = {  # what is done to a fabric, or to what PE 1 of two needs for it, and
     "data that do not come to PE 1": ("if me == '1': _native.far_get = lambda *words: None",
         "on PE 1 tcp;ofi_rxm, libfabric .* does not bring back what was written to PE 0"),
     "requests that are dropped": (DROPPED,
-        "on PE 0 atomic: PE 0: pe: got no answer from PE 1 on .*; wants one that can be reached.*"),
+        "on PE 0 init: PE 0: pe: got no answer from PE 1 on .*; wants one that can be reached.*"),
     "a version that differs": ("providers, _native.fabric_providers = _native.fabric_providers, lambda path: (1, int(me), providers(path)[2])",
         "PEs have different fabrics: tcp;ofi_rxm, libfabric 1.0 on PE 0 and tcp;ofi_rxm, libfabric 1.1 on PE 1"),
     "no library": ("if me == '1': fabric.library = lambda: '/nowhere/libfabric.so.1'",

@@ -74,10 +74,13 @@ def test_a_handler_ends_a_call_that_waits_and_what_comes_later_for_it_is_dropped
 
 def barrier(played):
     """A barrier of PEs 0 and 1, which PE 1 has entered first."""
-    area, flag = played.service.base, 11 * 64  # the first flag between nodes
-    played.service.words[flag // 8] += 1
+    area, flag = played.service.base, 11 * 8  # the first flag between nodes
+    played.service.words[flag] += 1
+    number = int(played.service.words[flag])
+    words = flag + 1 + 2 * (number & 1)  # PE 1 says which call it makes, see begin_rooted of _teams.h
+    played.service.words[words : words + 2] = (number << 16) * 0x9E3779B97F4A7C15 % 2**64
     numbers = (np.array(each, np.int64).tobytes() for each in ([0, PLACE - area], [0, 1], [0, 1], [0]))
-    _native.sync((area, 0, 0, 2, *numbers), 20.0, 50)
+    assert _native.sync((area, 0, 0, 2, *numbers), 20.0, 50) == 0
 
 
 def test_quiet_waits_for_a_put_and_not_for_the_messages_of_barriers(played):

@@ -109,7 +109,7 @@ def three_calls(group, tensor, waited_for=True):
     group.reduce_scatter_single(tensor, tensor, scatter)
 
 
-PERFORMED = ["all_reduce_coalesced", "all_gather_single_coalesced", "reduce_scatter_single_coalesced"]
+PERFORMED = ["all_reduce", "all_gather_single", "reduce_scatter_single"]
 
 
 def test_planned_calls_that_are_waited_for_are_enqueued_at_once(planned):

@@ -221,7 +221,6 @@ def with_gpu(length=4096, **failing):
         (GET, GPU + 8, 2**64 - 8, {}),
         (GET, GPU + (1 << 48), 8, {}),
         (PUT_STRIDED, GPU, 16, {"detail": 8, "value": 4096, "payload": bytes(16)}),
-        (FETCH, GPU + 4, 0, {"detail": 3}),
         (FETCH, GPU + 4096, 0, {"detail": 3}),
         (POST, GPU + 8, 0, {"cond": 16}),
         (POST, 8, 0, {"cond": GPU + 16}),
@@ -230,6 +229,15 @@ def with_gpu(length=4096, **failing):
 def test_a_request_outside_the_gpu_heap_ends_the_pe_with_a_message(op, offset, nbytes, fields):
     status, said = in_child(lambda: with_gpu().send(op, offset, nbytes, **fields))
     assert status == 1 and said == "PE 0: invalid request from PE 1\n"
+
+
+@pytest.mark.parametrize("op, offset, detail", [(FETCH, GPU + 4, 3), (UPDATE, GPU + 1, 3), (FETCH, GPU + 2, 2)])
+def test_an_atomic_of_a_word_that_is_not_aligned_is_answered_and_not_performed(op, offset, detail, gpu, peer):
+    gpu.heap[:16] = 7
+    peer.send(op, offset, detail=detail, value=1)
+    assert struct.unpack("=QQQ", peer.bytes(24)) == (2, 0, 2**64 - 1)
+    peer.send(FETCH, GPU + 8, detail=3)
+    assert peer.reply()[:2] == (3, 0x0707070707070707)
 
 
 def test_a_request_for_gpu_memory_is_invalid_without_a_gpu():

@@ -205,10 +205,14 @@ class Meeting:
     def refuse_difference(self, routine: str, call: Call | None = None) -> NoReturn:
         """Refuse the members' calls, which differ. Collective: a member learns of a difference if and only if all do."""
         try:
-            mismatched_calls.refuse(self.wires, self.name, routine, call)
+            self._refuse_facts(routine, call)
         except BaseException as error:  # noqa: BLE001
             self._leave(routine, error)
         self.refuse_broken(routine)
+
+    def _refuse_facts(self, routine: str, call: Call | None) -> None:
+        """Returns only if a member has left a call."""
+        mismatched_calls.refuse(self.wires, self.name, routine, call)
 
     def _leave(self, routine: str, error: BaseException) -> NoReturn:
         """An exception ends this PE's call: unless it does so on all, the team makes no more calls. Errors: ``error``."""
