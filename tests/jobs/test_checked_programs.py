@@ -59,7 +59,8 @@ def results(output):
 def test_checker_is_silent_and_other_schedules_change_no_result(texts, tmp_path):
     (tmp_path / "in_turn.py").write_text(IN_TURN)
     for source in (ROOT / "examples").glob("*.c"):
-        (tmp_path / source.name).write_text(source.read_text())
+        (tmp_path / "examples").mkdir(exist_ok=True)
+        (tmp_path / "examples" / source.name).write_text(source.read_text())
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text.replace(*SMALLER.get(name, ("", ""))))

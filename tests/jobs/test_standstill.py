@@ -192,9 +192,13 @@ import torch, pyshmem as shmem
 
 shmem.init(heap_size="16m")
 x = shmem.zeros(4, dtype=torch.int64)
+if shmem.my_pe() == 1:
+    shmem.put(x[3:], torch.tensor([os.getpid()]), 0)
 shmem.barrier_all()
 if shmem.my_pe() == 1:
     os.kill(os.getpid(), signal.SIGSTOP)
+while open(f"/proc/{int(x[3])}/stat").read().rpartition(")")[2].split()[0] != "T":
+    pass  # an atomic may still be answered
 if sys.argv[1] == "barrier_all":
     shmem.barrier_all()
 shmem.atomic_fetch_add(x[:1], 1, 1)
