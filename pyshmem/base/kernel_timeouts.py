@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from pyshmem.base.comparisons import SIGNS
 
 WORDS = 16
-ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT = range(10)
+ROUTINE, CLAIM, PE, OFFSET, SIGN, WANTED, SEEN, UNSIGNED, MISSING, LIMIT, AREA = range(11)
 # ROUTINE: one of CODES.  CLAIM: 1 once a program fills the record.  PE: the PE that waited, by its number in the team.
 # OFFSET: the word's offset in the heap, in bytes.  SIGN: a number of pyshmem.base.comparisons.
 # WANTED, SEEN: the value that the wait compared with, and the value of the word.  UNSIGNED: 1 for uint32 and uint64.
 # MISSING: in barriers, a PE of the team that did not arrive.  LIMIT: the time limit in nanoseconds.
+# AREA: the address of the team's area, see DeviceContext.sync_area.
 
 ROUTINES = (
     "wait_until", "signal_wait_until", "barrier_all", "sync_all",
@@ -36,6 +37,12 @@ LOST = -2  # the OFFSET if a request to a far PE has failed: MISSING is the worl
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
 ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # others: ctx
 ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr", signal_wait_until_on_stream="signal")
+
+
+def collective_of(words: Sequence[int]) -> str:
+    """Return the collective whose wait has filled a record, "" for other waits."""
+    routine = ROUTINES[words[ROUTINE] - 1]
+    return "" if routine in ARGUMENTS or routine == "request" else routine
 
 
 def describe_record(words: Sequence[int], place: Callable[[int], str] = "heap offset {}".format) -> str:

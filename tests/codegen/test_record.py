@@ -51,6 +51,7 @@ def test_the_record_of_a_barrier_is_claimed_then_filled_then_published():
         8 * kernel_timeouts.PE,
         8 * kernel_timeouts.MISSING,
         8 * kernel_timeouts.LIMIT,
+        8 * kernel_timeouts.AREA,
     ]
     assert f"mov.b64 now, {kernel_timeouts.CODES['sync_all']};" in lines[claim:publish]
 

@@ -4,11 +4,15 @@ is made of two calls. The next team, in the same area, is whole."""
 import signal
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 
 import pyshmem as shmem
+from pyshmem.base import kernel_timeouts
 from pyshmem.base.job import job
+from pyshmem.memory import areas
+from pyshmem.memory.gpu.heap import GpuHeap
 
 
 class Stop(BaseException):
@@ -106,6 +110,53 @@ def test_a_call_that_ends_early_on_one_pe_is_an_error_on_all_and_so_are_later_on
     shmem.sum_reduce(word, word, team=again)
     assert word.item() == npes
     again.destroy()
+
+
+def refused(team, me, calls):
+    """All calls of the team are refused, because of a time-out in a kernel of PE 0."""
+    said = rf"PE {me}: team: got team of .*, whose reduce_on_stream has ended on PE 0 by a time-out in 0.05 s; wants"
+    for call in calls:
+        with pytest.raises(shmem.BrokenTeamError, match=said):
+            call()
+    shmem.barrier_all()
+    team.destroy()
+
+
+def test_a_kernel_that_has_timed_out_in_a_collective_ends_its_team_and_in_another_wait_none(me, monkeypatch):
+    """As the host finds it in the record of kernels' waits."""
+    team, other = (shmem.TEAM_WORLD.split_strided() for _ in range(2))
+    heap = GpuHeap()
+    monkeypatch.setattr(areas, "wires", {4096: team.meeting.wires, 8192: other.meeting.wires})
+    if me == 0:
+        for routine, area in ("signal_wait_until", 8192), ("request", 8192), ("reduce_on_stream", 4096):
+            heap._recorded = np.zeros(kernel_timeouts.WORDS, np.int64)
+            heap._recorded[kernel_timeouts.ROUTINE] = kernel_timeouts.CODES[routine]
+            heap._recorded[[kernel_timeouts.AREA, kernel_timeouts.LIMIT]] = area, 50_000_000
+            with pytest.raises(shmem.WaitTimeoutError, match=f"^kernel: {routine}: PE 0: "):
+                heap.raise_recorded()
+            heap.raise_recorded()
+    shmem.barrier_all()
+    other.sync()
+    other.destroy()
+    refused(team, me, [team.sync])
+
+
+def test_a_call_on_a_stream_whose_kernel_has_timed_out_ends_its_team(me, npes, monkeypatch):
+    if not shmem.zeros(1).is_cuda:
+        pytest.skip("calls on streams meet in kernels on GPUs alone")
+    team, gone = shmem.TEAM_WORLD.split_strided(), shmem.zeros(1, dtype=torch.uint64, device="cpu")
+    call = call_of("stream", team, npes)
+    shmem.barrier_all()
+    if me == 0:
+        monkeypatch.setattr(job, "timeout", 0.05)
+        call()
+        with pytest.raises(shmem.WaitTimeoutError, match="^kernel: reduce_on_stream: PE 0: ctx: got no call from PE"):
+            shmem.quiet()
+        monkeypatch.undo()
+        for pe in range(npes):
+            shmem.signal_set(gone, 1, pe)
+    shmem.signal_wait_until(gone, ">=", 1)
+    refused(team, me, [call, team.sync])
 
 
 def test_an_interrupted_call_that_nobody_joins_is_refused_when_it_is_made_again(me, npes):

@@ -15,7 +15,8 @@ import torch
 from pyshmem.base.errors import HeapExhaustedError, WaitTimeoutError, refuse
 from pyshmem.base.far import GPU, SHIFT
 from pyshmem.base.job import job
-from pyshmem.base.kernel_timeouts import describe_record
+from pyshmem.base.kernel_timeouts import AREA, LIMIT, collective_of, describe_record
+from pyshmem.memory import areas
 from pyshmem.memory.allocator import Allocator
 from pyshmem.memory.gpu.driver import Driver, DriverError
 from pyshmem.memory.gpu.mapping import Choice, IpcMapping, VmmMapping
@@ -136,10 +137,17 @@ class GpuHeap(Heap):
         self.driver.synchronize(self.stream())
 
     def raise_recorded(self) -> None:
-        """Errors: WaitTimeoutError if a wait in a kernel of this PE has timed out. It is raised once."""
+        """Errors: WaitTimeoutError if a wait in a kernel of this PE has timed out. It is raised once.
+
+        The team of a collective makes no more: its next call would meet the others' present one.
+        """
         if self._recorded[0]:
             words = self._recorded.tolist()
             self._recorded[:] = 0
+            collective, wires = collective_of(words), areas.wires.get(words[AREA])
+            if collective and wires is not None:
+                text = f"{collective}\na time-out in {words[LIMIT] / 1e9:g} s"
+                _native.leave(wires, job.timeout, job.spins, text.encode())
             raise WaitTimeoutError(describe_record(words, self.place))
 
 

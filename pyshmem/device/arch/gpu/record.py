@@ -32,6 +32,7 @@ def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted,
         tl.store(words + kernel_timeouts.UNSIGNED, lane + unsigned, mask=mine)
         tl.store(words + kernel_timeouts.MISSING, lane + missing, mask=mine)
         tl.store(words + kernel_timeouts.LIMIT, lane + ctx.limit, mask=mine)
+        tl.store(words + kernel_timeouts.AREA, lane + ctx.sync_area, mask=mine)
         gpu.drain(ctx)
         gpu.release(ctx)
         tl.atomic_xchg(words + kernel_timeouts.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")

@@ -108,12 +108,12 @@ def spin_flags(
     return core.inline_asm_elementwise(text, constraints, operands, tl.int32, False, 1, _semantic=_semantic)
 
 
-_CONSTRAINTS = ["l", "l", "r"]  # for ctx's limit, record and me
+_CONSTRAINTS = ["l", "l", "l", "r"]  # for ctx's limit, record, sync_area and me
 
 
 def _operands(ctx: Any, semantic: Any) -> list[Any]:
-    limit, left = (semantic.cast(semantic.to_tensor(each), tl.int64) for each in (ctx.limit, ctx.record))
-    return [limit, left, ctx.me]
+    addresses = (semantic.cast(semantic.to_tensor(each), tl.int64) for each in (ctx.limit, ctx.record, ctx.sync_area))
+    return [*addresses, ctx.me]
 
 
 def _text(registers: list[str], among: str, poll: list[str], limit: list[str]) -> str:
@@ -143,7 +143,7 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
     Its operands begin at number ``first``. The first wait that times out claims the record and fills it, the routine last.
     Words that barriers do not set stay 0.
     """
-    limit, left, me = (f"${first + k}" for k in range(3))
+    limit, left, area, me = (f"${first + k}" for k in range(4))
     over = [f"setp.eq.u64 p, {limit}, 0; @p bra LOOK; setp.gt.u64 p, now, {limit}; @p bra LEAVE;"]
     if isinstance(ctx.record, tl.constexpr):  # there is none
         return [*over, "LOOK: bra AGAIN; LEAVE: bra DONE;"]
@@ -151,6 +151,7 @@ def _limit(ctx: Any, routine: Any, first: int) -> list[str]:
         "PE": f"sub.s32 some, {me}, {fields.ODD}; shr.s32 some, some, 1; cvt.s64.s32 now, some;",
         "MISSING": "cvt.s64.s32 now, missing;",
         "LIMIT": f"mov.b64 now, {limit};",
+        "AREA": f"mov.b64 now, {area};",
     }
     return [
         *over,
