@@ -239,6 +239,19 @@ def test_different_collective_calls_in_c_are_refused_on_all_pes(tmp_path):
         )
 
 
+CALLS = ["barrier_all", "sum_reduce", "sync_all", "fcollect", "malloc", "alltoall", "broadcast"]
+
+
+@pytest.mark.parametrize("first", range(len(CALLS)), ids=CALLS)
+def test_two_different_collectives_in_c_are_an_error_on_both_pes_that_names_both(first, tmp_path):
+    library = compiled("errors", *AS_LIBRARY)
+    program = TOGETHER + "ctypes.CDLL(sys.argv[1]).differ_in_call(int(sys.argv[2]))"
+    status, _, err = mpiexec(2, program, library, str(first), tmp_path=tmp_path)
+    names = [f"{CALLS[(first + pe) % len(CALLS)]}\\b.* on PE {pe}" for pe in range(2)]
+    said = re.findall(rf"PE (\d): call: got .*{names[0]} and .*{names[1]}", err)
+    assert status and sorted(said) == ["0", "1"], err
+
+
 def test_different_sizes_of_an_allocation_in_c_are_refused_by_its_c_name(tmp_path):
     library = compiled("errors", *AS_LIBRARY)
     program = TOGETHER + "ctypes.CDLL(sys.argv[1]).differ_in_size()"

@@ -186,7 +186,7 @@ def calls_of(npes):
     """One call of each kind, by name. All names are different collectives."""
     target, source = shmem.zeros(8 * npes), shmem.ones(8 * npes)
     big, ones = shmem.zeros(80_000 * npes), shmem.ones(80_000)
-    private, given = torch.zeros(8), torch.ones(8)
+    private, given, shared = torch.zeros(8), torch.ones(8), torch.ones(8).share_memory_()
     two = {"broadcast": (0,), "broadcast from the last PE": (npes - 1,), "reduce_on_stream": ("sum",)}
     names = [
         *("broadcast", "broadcast from the last PE", "fcollect", "collect", "alltoall", "sum_inscan", "sum_exscan"),
@@ -209,6 +209,7 @@ def calls_of(npes):
         "barrier_on_stream": shmem.barrier_on_stream,
         "allocation": lambda: shmem.free(shmem.zeros(100)),
         "free": lambda: shmem.free(big),
+        "register": lambda: shmem.unregister(shmem.register(shared)),
         "unregister": lambda: shmem.TEAM_WORLD.meeting.sync("unregister"),
         "split": _split,
     }

@@ -32,6 +32,22 @@ void differ(void) {
     shmem_barrier_all();
 }
 
+/* PE 0 makes one of these calls, and PE 1 the next one. */
+void differ_in_call(int first) {
+    shmem_init();
+    long *words = shmem_calloc(16, sizeof *words), *to = words + 8;
+    switch ((first + shmem_my_pe()) % 7) {
+    case 0: shmem_barrier_all(); break;
+    case 1: shmem_long_sum_reduce(SHMEM_TEAM_WORLD, to, words, 2); break;
+    case 2: shmem_sync_all(); break;
+    case 3: shmem_long_fcollect(SHMEM_TEAM_WORLD, to, words, 2); break;
+    case 4: shmem_malloc(8); break;
+    case 5: shmem_long_alltoall(SHMEM_TEAM_WORLD, to, words, 2); break;
+    default: shmem_long_broadcast(SHMEM_TEAM_WORLD, to, words, 2, 0);
+    }
+    shmem_barrier_all(); /* the root of a broadcast waits for nobody */
+}
+
 void differ_in_size(void) {
     shmem_init();
     shmem_calloc(8 + (size_t)shmem_my_pe(), 1);
