@@ -54,7 +54,7 @@ help:
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
-	@echo "make memory-model the tables of docs/memory-model.md, from the instructions that the compiler emits"
+	@echo "make memory-model the tables of docs/instructions.md, from the instructions that the compiler emits"
 	@echo "make bench        tables, JSON and pictures in build/bench: 5 to 8 min on 2 cores"
 	@echo "make bench-gpu    the same on GPUs: two suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 

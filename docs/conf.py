@@ -9,6 +9,7 @@ os.environ["PYSHMEM_QUIET"] = "1"
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
+import calls  # noqa: E402
 import families  # noqa: E402
 import pages  # noqa: E402
 
@@ -16,6 +17,7 @@ from pyshmem.version import __version__  # noqa: E402
 
 pages.write(HERE / "reference")
 families.write(HERE / "reference")
+calls.PAGE.write_text(calls.page())
 
 project, copyright = "pyshmem", "The pyshmem developers"
 version = release = __version__

@@ -1,7 +1,7 @@
 """Remote memory access: put, get, p, g, the strided and the block-strided forms. Spec: OpenSHMEM 1.6, 9.6.
 
-On CPU heaps every call is complete when it returns, the non-blocking ones too: both are within the specification, and a copy
-by this core is the fastest there is. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a
+On the CPU heap of a PE of this node every call is complete when it returns, the non-blocking ones too: both are within the
+specification, and a copy by this core is the fastest there is. A put to another node is complete after quiet. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a
 stream of their context; a copy with one side in host memory is complete when it returns. An aligned word of at most 8 bytes
 is written by a single store. Calls for GPU memory of another node first wait for the current stream.
 

@@ -1,4 +1,4 @@
-"""The tables of docs/memory-model.md, made from what the compiler emits for calls of pyshmem.device.
+"""The tables of docs/instructions.md, made from what the compiler emits for calls of pyshmem.device.
 
 Run: `make memory-model` writes them into the page. test_emitted.py compares.
 """
@@ -13,7 +13,7 @@ import triton.language as tl
 from compiling import assembly, instructions, places, spans
 from kernels import F32, I32, I64, U64, of
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/memory-model.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/instructions.md"
 COLUMNS = {"nvidia": "NVIDIA sm_90", "gfx90a": "AMD gfx90a", "gfx942": "AMD gfx942, gfx950"}
 TWIN = "gfx950"  # has gfx942's instructions: that is checked
 

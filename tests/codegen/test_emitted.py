@@ -1,4 +1,4 @@
-"""docs/memory-model.md shows what the compiler emits."""
+"""docs/instructions.md shows what the compiler emits."""
 
 import difflib
 import re

@@ -70,3 +70,15 @@ def test_no_line_of_a_program_runs_beyond_the_right_edge():
         text = path.read_text()
         if "<pre>" in text:
             assert "wrap.css" in text, path
+
+
+def test_no_column_of_a_table_is_cut_off():
+    """Code in cells breaks anywhere, and no other word of a cell is too long for a column of a page's width."""
+    style = page("_static/wrap.css")
+    assert re.search(r"table\.docutils td code\.literal[^{]*{[^}]*overflow-wrap: anywhere", style)
+    for path in BUILT.glob("*.html"):
+        for row in re.findall(r"<tr.*?</tr>", path.read_text(), re.S):
+            cells = re.findall(r"<t[dh][ >].*?</t[dh]>", row, re.S)
+            bare = [said(re.sub(r"<code.*?</code>", "", cell, flags=re.S)) for cell in cells]
+            longest = [max(map(len, re.split(r"[\s/-]", text)), default=0) for text in bare]
+            assert sum(longest) <= 110, (path.name, bare)

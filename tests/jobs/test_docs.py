@@ -11,6 +11,7 @@ from pyshmem.c_names.table import ROWS
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
+import calls as listed  # noqa: E402
 import pages  # noqa: E402
 
 # (section, routine without the prefix) of the specification's C interface
@@ -75,6 +76,10 @@ def test_every_parameter_is_described(kind):
         words = set(re.findall(r"\w+", docstring(called))) | common
         wrong += [(name, each) for each in parameters(called) if each not in words]
     assert not wrong, lines(wrong)
+
+
+def test_the_page_of_all_calls_has_their_arguments_of_now():
+    assert listed.PAGE.read_text() == listed.page(), "run .venv/bin/python docs/calls.py"
 
 
 @both
@@ -156,7 +161,7 @@ def test_parts_of_a_docstring_become_a_definition_list():
     ]
 
 
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/learn").glob("*.md")])
 LINKS = [
     (page, link)
     for page in PAGES
@@ -201,3 +206,25 @@ def test_what_the_start_page_takes_from_readme_is_a_program_and_the_install_line
     ]
     assert len(taken) == 2 and "shmem.init()" in taken[0] and "pip install" in taken[1]
     assert not re.findall(r"\]\(", "".join(taken))  # links would lead nowhere from docs
+
+
+SHELVES = ("Learn", "Do", "Look up", "Understand", "Measured")
+
+
+def test_the_side_bar_has_shelves_of_at_most_twenty_titles_and_every_page_is_below_one():
+    trees = {page: re.findall(r"^```\{toctree\}\n(.*?)^```", page.read_text(), re.S | re.M) for page in PAGES}
+    index = ROOT / "docs/index.md"
+    assert tuple(re.findall(r"^:caption: (.*)$", "".join(trees[index]), re.M)) == SHELVES
+    entries = {
+        page: [line for tree in found for line in tree.splitlines() if line and line[0] != ":"]
+        for page, found in trees.items()
+    }
+    assert len(entries[index]) <= 20
+    below = {ROOT / "docs" / f"{entry}.md" for found in entries.values() for entry in found}
+    assert {page for page in PAGES if page.is_relative_to(ROOT / "docs")} - below == {index}
+
+
+def test_link_texts_are_titles():
+    """Not names of files, which say nothing to a reader."""
+    named = [(page.name, text) for page in PAGES for text in re.findall(r"\[([\w/-]+\.md)\]\(", page.read_text())]
+    assert not [each for each in named if each[0] not in ("CHANGELOG.md", "CONTRIBUTING.md", "amd.md")]

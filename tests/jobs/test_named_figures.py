@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs/learn").glob("*.md"))]
 FIGURE = re.compile(r"\d\s?(?:us|µs|ms|[GMT]B/s|Tflop/s)\b|\d times (?:as (?:long|fast)|faster|slower)")
 NAME = re.compile(r"\brows? \"|benchmarks\.[a-z]|performance\.md|\bno\s+row\b")
 

@@ -24,9 +24,9 @@ ROOT = Path(__file__).resolve().parents[2]
 BIN = ROOT / ".venv" / "bin"
 sys.path.append(str(ROOT / "tests" / "jobs"))
 from jobs import warm  # noqa: E402
-from test_doc_programs import PROGRAMS  # noqa: E402
+from test_doc_programs import LESSON, PROGRAMS  # noqa: E402
 
-PAGES = ("README.md", "tutorial.md", "howto.md")
+PAGES = ("README.md", *filter(LESSON.match, PROGRAMS), "howto.md")
 ORDERS = re.compile(
     r"(shmem_)?(fence|quiet|pe_quiet|sync\w*|barrier\w*|wait_until\w*|signal_(wait_until|set|add)\w*|(put_signal\w*)|(un)?lock|"
     r"(set|clear)_lock)"
@@ -39,7 +39,9 @@ SMALLER = {  # as far as orders are concerned the same program
 }
 PES = {"examples/cholesky.py": 4}  # a mesh of 2 x 2; others run on those given
 WRONG = ("howto.md/hang.py", "howto.md/forgotten.py")  # programs that hang, to show how to find out why
-OWN = re.compile(r"\d+ (us|changes)|process \d+|error (at most )?[\d.e-]+|[\d.]+ GB/s")  # what differs from run to run
+OWN = re.compile(
+    r"\d+ (us|changes)|process \d+|error (at most )?[\d.e-]+|[\d.]+ (GB|tokens)/s"
+)  # what differs from run to run
 SEEDS, SECONDS = 4, 400
 RUNS = 3  # of the checker: who takes a lock last, and so knows of all before, differs
 ENVIRONMENT = {"PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
