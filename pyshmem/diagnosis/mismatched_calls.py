@@ -1,10 +1,10 @@
 """What the members of a team tell each other of a collective call, so that calls that differ are refused and not combined.
 
-Each call has a word, which members exchange as they meet (_barriers.h), with the number of the call. If these differ, or
-if members wait for each other in different ways (_differences.h), all members end up in `refuse`.
+Each call has a word, which members exchange as they meet (team/barrier.h), with the number of the call. If these differ, or
+if members wait for each other in different ways (team/differences.h), all members end up in `refuse`.
 In a broadcast of less than 512 KiB nobody meets: the members compare their words with the root's, and those whose word is
 another end up in `refuse_unlike`. Nor does the host meet the others in a call on a stream: the later of two PEs compares the
-words (_streamed.h), and ends up there too.
+words (team/streamed.h), and ends up there too.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 from pyshmem.base import errors
 from pyshmem.base.job import job
 from pyshmem.memory.arguments import KINDS, name_of
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 _AT_OFFSETS = ("allocate", "realloc", "free")
-# the numbers of calls; the first three and those of reductions are those of _quick.h
+# the numbers of calls; the first three and those of reductions are those of python/quick.c
 CODES = {
     name: code
     for code, name in enumerate(

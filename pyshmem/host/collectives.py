@@ -37,7 +37,7 @@ from pyshmem.memory.arguments import (
 )
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams.operators import (
     EXSCAN,
     INSCAN,
@@ -58,7 +58,7 @@ __all__ = [
 ]  # fmt: skip
 
 _NOTE = struct.Struct("=4Q")  # what members of collect tell each other
-_N_OPERATORS = len(OPERATORS)  # as in _loops.h
+_N_OPERATORS = len(OPERATORS)  # as in base/combine.h
 
 
 class Pair(NamedTuple):

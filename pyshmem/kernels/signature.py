@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pyshmem.base.errors import LaunchError, refuse
 
-CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS = range(6)  # as in _kernel_calls.h
-MOST_WORDS = 128  # MOST_WORDS of _launch.h
+CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS = range(6)  # as in python/kernel_calls.c
+MOST_WORDS = 128  # MOST_WORDS of gpu/launch.h
 _KINDS = {"constexpr": CONSTANT, "fp32": FLOAT, "fp64": DOUBLE}
 
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from pyshmem.base.comparisons import SIGNS
-from pyshmem.runtime._native import recorded
+from pyshmem.native._native import recorded
 from pyshmem.timelines.events import ADD, MEET, NONE, OPERATORS, SET, WAITS, plain
 
-# the arguments of ARG_PE to ARG_TEAM in _events.h, under all the names that they have
+# the arguments of ARG_PE to ARG_TEAM in python/events.c, under all the names that they have
 _ARGUMENTS = (
     ("pe", "root"),
     ("source", "sources", "target"),
@@ -49,7 +49,7 @@ def effect(name: str) -> int:
     return NONE
 
 
-# what `size` says of the bytes of arrays, as in _events.h: nothing, those of the event, others
+# what `size` says of the bytes of arrays, as in python/events.c: nothing, those of the event, others
 _OF_NOTHING, _OF_DATA, _OF_PARTS = range(3)
 _IDLE = ("plan", "close", "clear")  # read no operands
 _Arguments = tuple[tuple[int, str], ...]  # places and names

@@ -28,7 +28,7 @@ class Taken(NamedTuple):
 
 
 Clock = tuple[int, int, "int | None"]  # as pyshmem.kernels.clock.compared gives it
-# event_t of pyshmem/runtime/_events.h
+# event_t of pyshmem/native/trace/file.h
 ROW = np.dtype([("begin", "i8"), ("end", "i8"), ("nbytes", "u8"), ("place", "u8"), ("value", "i8"), ("before", "i8"),
                 ("to", "i4"), ("name", "u4"), ("thread", "u4"), ("op", "u1"), ("flags", "u1"), ("track", "u2")])  # fmt: skip
 TEXT = "place", "value", "before"  # where a span has its name

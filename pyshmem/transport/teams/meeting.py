@@ -21,7 +21,7 @@ from pyshmem.memory import areas
 from pyshmem.memory.arguments import may_be_private
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Heap, views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams import kernels, staging, tensors
 from pyshmem.transport.teams.operators import (
     BROKEN,
@@ -38,7 +38,7 @@ from pyshmem.transport.teams.operators import (
     Fold,
 )
 
-native_heap = cpu  # of which the C code performs the collectives: _collectives.h, _reductions.h
+native_heap = cpu  # of which the C code performs the collectives: team/collectives.h, team/reductions.h
 
 
 class Meeting:
@@ -61,7 +61,7 @@ class Meeting:
         self.name, self.me, self.area_index = name, me, area_index
         self.pes, self.size = pes, len(pes)
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
-        # as the native module knows a team, see to_team in _teams.h
+        # as the native module knows a team, see to_team in python/teams.c
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str, call: Call | None = None) -> None:

@@ -18,9 +18,9 @@ from pyshmem.device.arch.interpreter.values import decoded, number
 from pyshmem.diagnosis import broken_teams, mismatched_calls
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.memory import areas
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
-BROKEN = 6  # as in _teams.h
+BROKEN = 6  # as in team/team.h
 _LOOK = 0.1  # seconds between two looks whether a member has left a call
 
 
