@@ -15,24 +15,17 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pyshmem.base import errors
+from pyshmem.base import errors, layout
 from pyshmem.base.job import job
 from pyshmem.memory.arguments import KINDS, name_of
 from pyshmem.native import _native
 
 _AT_OFFSETS = ("allocate", "realloc", "free")
-# the numbers of calls; the first three and those of reductions are those of python/quick.c
-CODES = {
-    name: code
-    for code, name in enumerate(
-        ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", *_AT_OFFSETS, "register", "unregister"),
-        start=1,
-    )
-}
-FIRST_FOLD = 16
+_CALLS = ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", *_AT_OFFSETS, "register", "unregister")
+CODES = {name: layout.number(f"WORD_{name.upper()}") for name in _CALLS}
+FIRST_FOLD, _NOTE = layout.numbers("WORD_FOLD", "NOTE")
 _KINDS = {dtype: kind for kind, dtype in KINDS.items()} | {np.dtype("longdouble"): 254, np.dtype("clongdouble"): 255}
 _OTHER = 253  # dtypes of NumPy alone
-_NOTE = 256
 _SPREAD = 0x9E3779B97F4A7C15  # odd: no two places give one word
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
-(STALE,) = layout.numbers("POOL_STALE")  # the kind of blocks that tensors hold after the end of their pool
+STALE = layout.number("POOL_STALE")  # the kind of blocks that tensors hold after the end of their pool
 
 
 class CpuHeap(Heap):

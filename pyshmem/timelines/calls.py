@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pyshmem.base.comparisons import SIGNS
+from pyshmem.base.layout import numbers
 from pyshmem.native._native import recorded
 from pyshmem.timelines.events import ADD, MEET, NONE, OPERATORS, SET, WAITS, plain
 
@@ -49,8 +50,8 @@ def effect(name: str) -> int:
     return NONE
 
 
-# what `size` says of the bytes of arrays, as in python/events.c: nothing, those of the event, others
-_OF_NOTHING, _OF_DATA, _OF_PARTS = range(3)
+# what `size` says of the bytes of arrays: nothing, those of the event, others
+_OF_NOTHING, _OF_DATA, _OF_PARTS = numbers("SIZE_OF_NOTHING", "SIZE_OF_DATA", "SIZE_OF_PARTS")
 _IDLE = ("plan", "close", "clear")  # read no operands
 _Arguments = tuple[tuple[int, str], ...]  # places and names
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyshmem.base.layout import format_of, numbers
+from pyshmem.base.layout import format_of, number, numbers
 
 NONE, SET, ADD, MEET, SPAN = *numbers("OP_NONE", "OP_SET", "OP_ADD", "OP_MEET"), 4
 READS, WRITES, ENDS, PLAN = numbers("OP_READS", "OP_WRITES", "OP_ENDS", "OP_PLAN")
 MEMORY = (READS, WRITES, ENDS, PLAN)  # events that belong to a call: what it reads and writes, see locality
-(WAITS,) = numbers("OP_WAITS")  # and the number of the comparison
+WAITS = number("OP_WAITS")  # and the number of the comparison
 FAR, FAILED, ON_GPU = numbers("EVENT_FAR", "EVENT_FAILED", "EVENT_ON_GPU")
 WORD, BEFORE, SENT = numbers("EVENT_WORD", "EVENT_BEFORE", "EVENT_SENT")
 HOST, KERNELS, PROXY, SERVICE = numbers("OF_HOST", "OF_KERNELS", "OF_PROXY", "OF_SERVICE")  # tracks
@@ -26,7 +26,7 @@ MULTIPROCESSORS, COPIES = 2, 0xFFFD  # tracks, too; of compiled kernels one for 
 REQUESTS = "none", "put", "get", "iput", "iget", "atomic", "atomic_fetch", "barrier", "flush"
 LAST = 1 << 62  # after all times
 _HEAD, EVENT = format_of("events_head_t"), format_of("event_t")
-(_FIRST,) = numbers("EVENTS_HEAD")
+_FIRST = number("EVENTS_HEAD")
 
 
 _C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char", "schar", "uchar", "ushort", "uint",

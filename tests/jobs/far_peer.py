@@ -7,17 +7,20 @@ import struct
 import threading
 
 import numpy as np
+from pyshmem.base import layout
 from pyshmem.native import _native
 
-PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE = range(1, 10)
+PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE = layout.numbers(
+    "PUT", "GET", "PUT_STRIDED", "GET_STRIDED", "UPDATE", "FETCH", "POST", "FLUSH", "BYE"
+)
 ADD_UINT64 = 3 * 16 + 3
-GPU = 1 << 47  # of an offset: it is in the GPU heap
-PLACE = 2 << 48  # the memory of PE 1
+GPU = layout.number("FAR_GPU")  # of an offset: it is in the GPU heap
+PLACE = 2 << layout.number("FAR_SHIFT")  # the memory of PE 1
 SECONDS = 60  # for an answer; machines are slow and shared
 TOKEN, JOB, N_PES = b"0123456789abcdef", 77, 4
-REQUEST, REPLY = struct.Struct("=HHIQQQQ"), struct.Struct("=QQQ")
+REQUEST, REPLY = layout.format_of("request_t"), layout.format_of("reply_t")
 HELLO, CHALLENGE = struct.Struct("=8sQii16s"), struct.Struct("=16sQ")
-MAGIC = b"pyshmem\3"  # the name and the version of the protocol
+MAGIC = b"pyshmem" + bytes([layout.number("PROTOCOL_VERSION")])
 BY_CALLER, BY_SERVICE = 1, 2
 SIP_STATE = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 

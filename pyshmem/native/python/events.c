@@ -36,10 +36,6 @@ typedef struct {
     PyObject *names;
 } arguments_t;
 
-/* What `size` says of accessed arrays: nothing; that data have the bytes of the event; something else than their bytes.
- */
-enum { SIZE_OF_NOTHING, SIZE_OF_DATA, SIZE_OF_PARTS };
-
 static PyObject *argument_at(Py_ssize_t place, PyObject *name, const arguments_t *a) {
     if (place < 0) return NULL;
     PyObject *found = place < a->n ? a->all[place] : NULL;

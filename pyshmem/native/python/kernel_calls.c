@@ -2,8 +2,6 @@
 #include "launch.h"
 #include "methods.h"
 
-enum { CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS }; /* as in pyshmem.kernels.compiled */
-
 /* The address of a complex tensor, or of an array that read_tensor does not support, and (type, whether it is aligned).
  */
 static PyObject *specialised_array(PyObject *value, uint64_t *address) {

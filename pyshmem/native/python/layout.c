@@ -9,10 +9,13 @@
 #include "../base/spin.h"
 #include "../far/execute.h"
 #include "../far/proxy.h"
+#include "../team/collectives.h"
 #include "../team/interface.h"
-#include "../team/team.h"
+#include "../team/reductions.h"
 #include "../trace/file.h"
+#include "launch.h"
 #include "methods.h"
+#include "ranges.h"
 
 #define NUMBER(NAME) {#NAME, (int64_t)NAME}
 static const struct {
@@ -60,7 +63,18 @@ static const struct {
     NUMBER(WORD_ALLTOALLS),
     NUMBER(WORD_COLLECT),
     NUMBER(WORD_SHARE),
+    NUMBER(WORD_ALLOCATE),
+    NUMBER(WORD_REALLOC),
+    NUMBER(WORD_FREE),
+    NUMBER(WORD_REGISTER),
+    NUMBER(WORD_UNREGISTER),
     NUMBER(WORD_FOLD),
+    NUMBER(NOTE),
+    NUMBER(REDUCE),
+    NUMBER(INSCAN),
+    NUMBER(EXSCAN),
+    NUMBER(PRIVATE_TARGET),
+    NUMBER(PRIVATE_SOURCE),
     NUMBER(CALL_DONE),
     NUMBER(CALL_TIMED_OUT),
     NUMBER(CALL_INTERRUPTED),
@@ -70,6 +84,14 @@ static const struct {
     NUMBER(CALL_DIFFERENT),
     NUMBER(CALL_UNLIKE),
     NUMBER(CALL_BROKEN),
+    /* kernels */
+    NUMBER(CONSTANT),
+    NUMBER(POINTER),
+    NUMBER(INTEGER),
+    NUMBER(FLOAT),
+    NUMBER(DOUBLE),
+    NUMBER(WORDS),
+    NUMBER(MOST_WORDS),
     /* pools */
     NUMBER(POOL_CPU),
     NUMBER(POOL_GPU),
@@ -95,6 +117,9 @@ static const struct {
     NUMBER(OF_PROXY),
     NUMBER(OF_SERVICE),
     NUMBER(EVENTS_HEAD),
+    NUMBER(SIZE_OF_NOTHING),
+    NUMBER(SIZE_OF_DATA),
+    NUMBER(SIZE_OF_PARTS),
 };
 /* codes of Python's struct */
 #define CODE(VALUE) \

@@ -16,9 +16,10 @@ static int64_t kind_of(const operand_t *o) {
 /* Whether a call may use these bytes: target and source are apart, or they are the same array where no member writes
  * what another has not read, or the source is this member's block of fcollect. */
 static int is_apart(const team_t *t, int64_t call, uint64_t dest, uint64_t source, uint64_t nbytes) {
-    uint64_t to = call == 1 || call == 2 ? nbytes * (uint64_t)t->n : nbytes, of = call == 2 ? to : nbytes;
+    uint64_t all = nbytes * (uint64_t)t->n, to = call == WORD_FCOLLECT || call == WORD_ALLTOALL ? all : nbytes;
+    uint64_t of = call == WORD_ALLTOALL ? all : nbytes;
     if (dest + to <= source || source + of <= dest) return 1;
-    return call == 1 ? source == dest + (uint64_t)t->me * nbytes : call != 2 && source == dest;
+    return call == WORD_FCOLLECT ? source == dest + (uint64_t)t->me * nbytes : call != WORD_ALLTOALL && source == dest;
 }
 
 /* Whether both arrays are live, or Python's `permits` takes the others, of which it gets the addresses, and 0 for one
@@ -34,45 +35,41 @@ static int may_use(const view_t *v, const operand_t *dest, const operand_t *sour
     return permitted;
 }
 
-/* quick(team, timeout, spins, call, detail, views, heap, target, source, size, permits) -> what is left to do:
- * UNTOUCHED if the arguments need the slow path. call: 0 is broadcast, with the root as detail; 1 is fcollect; 2 is
- * alltoall; 3 is a reduction or scan, with mode * OPERATORS + operator as detail. The words of these calls are those of
- * pyshmem.diagnosis.mismatched_calls. */
-enum { FIRST_FOLD = 16 };
-
+/* quick(team, timeout, spins, call, root, views, heap, target, source, size, permits) -> what is left to do: UNTOUCHED
+ * if the arguments need the slow path. call: its number in words, which is that of a broadcast, of fcollect, of
+ * alltoall, or from WORD_FOLD on of a reduction or scan. */
 static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     (void)self;
     team_t t;
     fold_t f;
     view_t v;
     operand_t to, own;
-    int64_t call, detail;
+    int64_t call, root;
     if (!arity("quick", n, 11) || !to_team(args, &t) || !to_i64(args[3], &call)) return NULL;
-    if (!PyLong_CheckExact(args[4]) || !to_i64(args[4], &detail) ||
-        !pair_of_one_kind(args[5], args + 7, &to, &own, &v) || to.is_read_only || v.heap != args[6]) {
+    if (!PyLong_CheckExact(args[4]) || !to_i64(args[4], &root) || !pair_of_one_kind(args[5], args + 7, &to, &own, &v) ||
+        to.is_read_only || v.heap != args[6]) {
         PyErr_Clear();
         return PyLong_FromLong(UNTOUCHED);
     }
+    int64_t how = call - WORD_FOLD;
     uint64_t members = (uint64_t)t.n, room = to.nbytes / to.item, length = own.nbytes / own.item, count = length;
-    if (call == 2 && args[9] == Py_None && length % members) return PyLong_FromLong(UNTOUCHED);
-    if (call == 2) length = count = length / members;
-    if (call == 1 || call == 2) room /= members;
+    if (call == WORD_ALLTOALL && args[9] == Py_None && length % members) return PyLong_FromLong(UNTOUCHED);
+    if (call == WORD_ALLTOALL) length = count = length / members;
+    if (call == WORD_FCOLLECT || call == WORD_ALLTOALL) room /= members;
     if (args[9] != Py_None && !to_count(args[9], &count)) return PyLong_FromLong(UNTOUCHED);
-    if (count == 0 || count > room || count > length || (call == 0 && (detail < 0 || detail >= t.n)) ||
+    if (count == 0 || count > room || count > length || (call == WORD_BROADCAST && (root < 0 || root >= t.n)) ||
         !is_apart(&t, call, to.address, own.address, count * own.item))
         return PyLong_FromLong(UNTOUCHED);
-    if (call == 3 && !to_fold(&t, detail / OPERATORS, detail % OPERATORS, kind_of(&to), &f))
-        return PyLong_FromLong(UNTOUCHED);
+    if (how >= 0 && !to_fold(&t, how / OPERATORS, how % OPERATORS, kind_of(&to), &f)) return PyLong_FromLong(UNTOUCHED);
     char *dest = (char *)to.address, *source = (char *)own.address;
     uint64_t nbytes = count * own.item;
-    if (!may_use(&v, &to, &own, call == 3 && is_small(&t, nbytes) ? args[10] : NULL)) return PyLong_FromLong(UNTOUCHED);
-    uint64_t routine = (uint64_t)(call == 3 ? FIRST_FOLD + detail : call + 1);
-    if (!begin_rooted(&t, routine << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes, call ? -1 : detail))
-        return left(&t);
-    blocks_t blocks = {call == 2 ? nbytes : 0, nbytes, 0, 0, 1};
-    if (call == 0)
-        broadcast(&t, detail, dest, source, nbytes, 0);
-    else if (call == 3)
+    if (!may_use(&v, &to, &own, how >= 0 && is_small(&t, nbytes) ? args[10] : NULL)) return PyLong_FromLong(UNTOUCHED);
+    uint64_t word = (uint64_t)call << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes;
+    if (!begin_rooted(&t, word, call == WORD_BROADCAST ? root : -1)) return left(&t);
+    blocks_t blocks = {call == WORD_ALLTOALL ? nbytes : 0, nbytes, 0, 0, 1};
+    if (call == WORD_BROADCAST)
+        broadcast(&t, root, dest, source, nbytes, 0);
+    else if (how >= 0)
         reduce(&t, &f, dest, source, count, 0);
     else
         scatter(&t, dest + (uint64_t)t.me * nbytes, source, &blocks, 0);

@@ -3,6 +3,10 @@
 #include "../trace/file.h"
 #include "tensors.h"
 
+/* What `size` says of the arrays of a call: nothing; that data have the bytes of the event; something else than their
+ * bytes. */
+enum { SIZE_OF_NOTHING, SIZE_OF_DATA, SIZE_OF_PARTS };
+
 enum { LEAST_RANGE = 4096 }; /* bytes; smaller ones take no time, and would fill the file */
 typedef struct {
     event_file_t file;

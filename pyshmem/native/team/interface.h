@@ -47,5 +47,18 @@ typedef struct {
 
 enum { PLACE_SHIFT = FAR_SHIFT }; /* places from 1 << PLACE_SHIFT on are far */
 
-/* The numbers of calls in words, as in pyshmem.diagnosis.mismatched_calls. */
-enum { WORD_BROADCAST = 1, WORD_FCOLLECT, WORD_ALLTOALL, WORD_ALLTOALLS, WORD_COLLECT, WORD_SHARE, WORD_FOLD = 16 };
+/* The numbers of calls in words, also of those that Python alone makes. */
+enum {
+    WORD_BROADCAST = 1,
+    WORD_FCOLLECT,
+    WORD_ALLTOALL,
+    WORD_ALLTOALLS,
+    WORD_COLLECT,
+    WORD_SHARE,
+    WORD_ALLOCATE,
+    WORD_REALLOC,
+    WORD_FREE,
+    WORD_REGISTER,
+    WORD_UNREGISTER,
+    WORD_FOLD = 16 /* and more: mode * OPERATORS + operator */
+};

@@ -94,12 +94,12 @@ class Meeting:
         """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member."""
         return self._step(_native.agree, private, word)
 
-    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
+    def quick(self, routine: str, call: int, root: Any, target: Any, source: Any, size: Any) -> int:
         """Perform a collective by one native call, and return what remains to be done.
 
         UNTOUCHED: everything, because the arguments need the slow path. STAGED: the call has begun; some arrays are private.
         DIFFERENT, UNLIKE, BROKEN: the call must be refused.
-        call, detail: the numbers of _native.quick.
+        call: its number, of diagnosis.mismatched_calls. root: of a broadcast.
         """
         try:
             left: int = _native.quick(
@@ -107,7 +107,7 @@ class Meeting:
                 job.timeout,
                 job.spins,
                 call,
-                detail,
+                root,
                 views,
                 native_heap,
                 target,

@@ -40,12 +40,13 @@ OPERATORS = {
     op: Operator(code, by_torch, by_numpy, (*_NATIVE[op], *map(np.dtype, others)))
     for code, (op, (by_torch, by_numpy, others)) in enumerate((op, _FUNCTIONS[op]) for op in _NATIVE)
 }
-REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
-# what remains to be done of a collective, as in team/team.h
+REDUCE, INSCAN, EXSCAN = layout.numbers("REDUCE", "INSCAN", "EXSCAN")  # how a Fold combines
+# what remains to be done of a collective, see team/team.h
 DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN = layout.numbers(
     "DONE", "UNTOUCHED", "STAGED", "REFUSED", "DIFFERENT", "UNLIKE", "BROKEN"
 )
-TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
+# bits of ``private``: which of the arrays of a call are private
+TARGET, SOURCE = layout.numbers("PRIVATE_TARGET", "PRIVATE_SOURCE")
 
 
 class Fold(NamedTuple):

@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import Any, NoReturn
 
+from pyshmem.base import layout
 from pyshmem.base.comparisons import GE
 from pyshmem.base.errors import OutOfRangeError, listed
 from pyshmem.base.job import job
@@ -20,7 +21,7 @@ from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.memory import areas
 from pyshmem.native import _native
 
-BROKEN = 6  # as in team/team.h
+BROKEN = layout.number("BROKEN")
 _LOOK = 0.1  # seconds between two looks whether a member has left a call
 
 
