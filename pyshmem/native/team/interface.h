@@ -47,6 +47,8 @@ typedef struct {
 
 enum { PLACE_SHIFT = FAR_SHIFT }; /* places from 1 << PLACE_SHIFT on are far */
 
+enum { REDUCE, INSCAN, EXSCAN }; /* modes of a fold */
+
 /* The numbers of calls in words, also of those that Python alone makes. */
 enum {
     WORD_BROADCAST = 1,

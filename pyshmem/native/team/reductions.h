@@ -2,11 +2,11 @@
 #pragma once
 #include "../base/combine.h"
 #include "barrier.h"
+#include "interface.h"
 
 /* A reduction or scan. The elements of member j are at source + j * source_step, and its results are stored at
  * dest + j * dest_step. away: distances that replace j * step. only: the member to compute results for; -1 means all
  * members. */
-enum { REDUCE, INSCAN, EXSCAN };
 typedef struct {
     const kind_t *kind;
     combine_t combine;
