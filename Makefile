@@ -169,6 +169,7 @@ check-native: $(VENV)/.installed
 	for file in $(wildcard pyshmem/native/*/*.c); do \
 	    $(CC) $(C_FLAGS) -Wno-unused-function -DPYSHMEM_VERSION='""' -I "$$include" -fsyntax-only $$file || exit 1; done
 	! grep -rl "Python.h>" pyshmem/native | grep -v ^pyshmem/native/python/
+	$(BIN)/python tests/layers.py
 
 check: $(VENV)/.installed check-native
 	$(BIN)/python packaging/stubs.py

@@ -44,8 +44,10 @@
 #include "team/differences.c"
 #include "team/library.c"
 #include "team/reductions.c"
+#include "team/refusal.c"
 #include "team/streamed.c"
 #include "team/team.c"
+#include "team/wait.c"
 
 #include "python/atomics.c"
 #include "python/blocks.c"

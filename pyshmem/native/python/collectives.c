@@ -1,7 +1,9 @@
 /* What the members of a team do together (team/), for Python. */
 #include "../team/collectives.h"
 
+#include "../team/broken.h"
 #include "../team/reductions.h"
+#include "../team/refusal.h"
 #include "../team/streamed.h"
 #include "methods.h"
 #include "teams.h"

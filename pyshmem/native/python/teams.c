@@ -1,5 +1,6 @@
 #include "teams.h"
 
+#include "../team/wait.h"
 #include "failures.h"
 #include "waits.h"
 

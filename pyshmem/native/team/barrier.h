@@ -1,7 +1,7 @@
 /* Barriers of a team's members, and what they exchange in them: words that tell their calls apart, payloads and notes.
  * Barriers in kernels: pyshmem/device/arch/gpu/team_flags.py; on streams: pyshmem/kernels/on_stream.py. */
 #pragma once
-#include "differences.h"
+#include "wait.h"
 
 INTERNAL int disseminate(team_t *t);
 INTERNAL int exchange(team_t *t, const void *payload, uint64_t nbytes, const char **mailboxes);

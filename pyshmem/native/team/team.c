@@ -4,9 +4,6 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "broken.h"
-#include "differences.h"
-
 /* Begins a call, and returns whether it may go on. root: of a broadcast, or -1. What the call is stands in the ring
  * before its number is the last. */
 INTERNAL int begin_rooted(team_t *t, uint64_t word, int64_t root) {
@@ -22,17 +19,6 @@ INTERNAL int begin_rooted(team_t *t, uint64_t word, int64_t root) {
 INTERNAL int begin(team_t *t, uint64_t word) { return begin_rooted(t, word, -1); }
 INTERNAL void release_gil(team_t *t) {
     if (t->host && !t->released) t->released = t->host->release();
-}
-
-/* Ends the call for the team: if it has failed here, all members get to know; and what it has read may be of a later
- * time if another one has left it. A member leaves before it touches its arrays again, so a mark then stands. */
-INTERNAL void close_call(team_t *t) {
-    if (t->failed || t->spin.failed)
-        leave_team(t);
-    else if (t->left == DONE) {
-        __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (is_broken(t)) t->left = BROKEN;
-    }
 }
 
 /* Records the result of a request to a far member: after a failure the call makes no further requests and ends. */
@@ -95,54 +81,4 @@ INTERNAL void post(team_t *t, int64_t j, uint64_t offset, uint64_t epoch) {
         __ATOMIC_SEQ_CST); /* either this PE sees that the member sleeps, or the member sees the word */
     if (__atomic_load_n(&((counters_t *)(area_of(t, j) + COUNTERS))->asleep, __ATOMIC_RELAXED))
         syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0);
-}
-
-static int sleep_on(team_t *t, uint64_t *word, uint64_t epoch) {
-    struct timespec most = {0, 20000000};
-    __atomic_store_n(&counters(t)->asleep, 1, __ATOMIC_SEQ_CST);
-    uint64_t seen = __atomic_load_n(word, __ATOMIC_SEQ_CST);
-    if (seen < epoch) syscall(SYS_futex, word, FUTEX_WAIT, (uint32_t)seen, &most, NULL, 0); /* unless it changed */
-    __atomic_store_n(&counters(t)->asleep, 0, __ATOMIC_RELAXED);
-    return spin_check(&t->spin);
-}
-
-/* Yields until the epoch has arrived, and returns whether it has. This is the fastest wait if the core goes to other
- * members that wait too. If a member or another program computes, a yield lasts for milliseconds; the next waits then
- * sleep at once: a few of them after a single long yield, and more if long yields are frequent. */
-static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
-    counters_t *own = counters(t);
-    if (own->hasty) {
-        own->hasty--;
-        return 0;
-    }
-    int64_t begun = now_ns(), before = begun, now = begun;
-    while (now - before < YIELD_NS && now - begun < YIELDS_NS) {
-        before = now;
-        sched_yield();
-        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
-        now = now_ns();
-    }
-    if (now - before < YIELD_NS) return 0;
-    own->penalty = now - own->disturbed > HASTY_NS ? HASTY : own->penalty < MOST_HASTY ? 2 * own->penalty : MOST_HASTY;
-    own->disturbed = now;
-    own->hasty = own->penalty;
-    return 0;
-}
-
-INTERNAL int await(team_t *t, uint64_t offset, uint64_t epoch) {
-    uint64_t *word = (uint64_t *)(t->area + offset);
-    int crowded = t->spin.spins <= CROWDED;
-    if (is_over(t)) return 0;
-    for (uint64_t polls = 0; polls < (crowded ? t->spin.spins : helper ? BEFORE_HELP : 200); polls++) {
-        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
-        CPU_RELAX();
-    }
-    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
-    release_gil(t);
-    spin_starts(&t->spin);
-    if (crowded && yield_for(t, word, epoch)) return spin_end(&t->spin), 1;
-    for (uint64_t turn = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch; turn++)
-        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin)) || must_stop(t, turn)) break;
-    spin_end(&t->spin);
-    return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch;
 }

@@ -34,13 +34,7 @@ enum {
     LAST_CALLS = 16,
     FACTS = CALLS + 16 * LAST_CALLS, /* what this PE tells in words of a call that is refused or that it has left */
     ROOTS = FACTS + NOTE,            /* a flag of each root, and then one of each member, of refusals */
-    YIELD_NS = 400000,               /* a longer yield means that the core went to a program that computes */
-    YIELDS_NS = 2000000,             /* if PEs share cores, the longest time that a member yields before it sleeps */
-    LOOK = 1024,         /* a wait looks at the others' calls after so many turns, and after 2, 4, ... times as many */
-    HASTY = 16,          /* the waits that sleep at once after a long yield */
-    MOST_HASTY = 512,    /* HASTY is doubled up to this if another long yield follows */
-    HASTY_NS = 50000000, /* within this time */
-    NO_MEMORY = 3,       /* why a call has failed, as in spin_t */
+    NO_MEMORY = 3,                   /* why a call has failed, as in spin_t */
     INWARDS = 1,
     BETWEEN = 11,
     OUTWARDS = 22, /* the first flags of the three parts of a barrier over several nodes */
@@ -122,7 +116,6 @@ static inline int is_over(const team_t *t) {
 INTERNAL int begin_rooted(team_t *t, uint64_t word, int64_t root);
 INTERNAL int begin(team_t *t, uint64_t word);
 INTERNAL void release_gil(team_t *t);
-INTERNAL void close_call(team_t *t);
 INTERNAL void note(team_t *t, link_t *failed);
 INTERNAL void complete(team_t *t);
 INTERNAL void send_to(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes);
@@ -130,4 +123,3 @@ INTERNAL void read_from(team_t *t, int64_t j, char *dest, const char *source, ui
 INTERNAL void post_far(team_t *t, int64_t j, uint64_t offset, uint64_t epoch, char *dest, const char *source,
                        uint64_t nbytes);
 INTERNAL void post(team_t *t, int64_t j, uint64_t offset, uint64_t epoch);
-INTERNAL int await(team_t *t, uint64_t offset, uint64_t epoch);
