@@ -3,8 +3,7 @@ PYTHON ?= python3
 PES ?= 1 2 3 4
 VENV := .venv
 BIN := $(VENV)/bin
-NATIVE := pyshmem/runtime/_native.c $(wildcard pyshmem/runtime/_*.h)
-LIBRARY := $(wildcard pyshmem/capi/*.[ch])
+NATIVE := $(wildcard pyshmem/native/*.[ch] pyshmem/native/*/*.[ch])
 RUN := $(BIN)/pyshmemrun
 TOGETHER := $(BIN)/python tests/together.py
 # torch's own wheels for CPUs, a tenth of those with CUDA that the package index has
@@ -17,7 +16,8 @@ unexport PYTHONDONTWRITEBYTECODE
 QUIET = $(shell test -t 2 || echo -q)
 
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
-PARTS := $(filter-out $(WITHOUT),test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-meshes test-nodes)
+PARTS := $(filter-out $(WITHOUT),test-native test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-meshes test-nodes)
+MINUTES_test-native := 1
 MINUTES_test-jobs := 6
 MINUTES_test-codegen := 3
 MINUTES_test-oldest-triton := 1
@@ -31,7 +31,7 @@ MINUTES_test-nodes := 2
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-nodes test-jobs test-codegen test-oldest-triton test-many test-meshes test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-native test-nodes check-native test-jobs test-codegen test-oldest-triton test-many test-meshes test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -41,6 +41,7 @@ help:
 	@echo "                  make test-nodes-2 test-nodes-3 PES_TESTS='test_*.py': all tests on 2 + 2 and 3 + 1, 30 min"
 	@echo "make test-hosts   tests over hosts made of namespaces; needs root; PES_TESTS as for test-nodes; installs Open MPI and Intel MPI"
 	@echo "make test-slurm   tests in a Slurm of two such hosts; needs root, slurm-wlm and munge; libpmix-dev for Open MPI and Intel MPI"
+	@echo "make test-native  the tests of the engine in C, which need no Python, also under gcc's sanitizers"
 	@echo "make test-jobs    the tests that start their own jobs: launcher, examples, README"
 	@echo "make test-codegen tests that compile kernels for NVIDIA and AMD GPUs and check their instructions"
 	@echo "make test-oldest-triton   some of them with the oldest Triton that works"
@@ -59,7 +60,7 @@ help:
 	@echo "make bench-gpu    the same on GPUs: two suites, three times each, 3 min; rows that would take longer are listed; BENCH=\"--suite ops\": operators"
 
 # The stamp file marks the installed packages. A change of pyproject, constraints or the C source installs them again.
-$(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(wildcard launch/osh*) $(NATIVE) $(LIBRARY) pyshmem/capi/generate.py
+$(VENV)/.installed: pyproject.toml setup.py constraints.txt launch/pyshmem launch/pyshmemrun $(wildcard launch/osh*) $(NATIVE) pyshmem/capi/generate.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	    { echo "make: wants $(PYTHON) with venv: Debian, Ubuntu: apt install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 	@echo "make: installing pyshmem, MPICH, Triton and torch for CPUs into $(VENV): once, 600 MB to download, 2 GB on disk, 2 to 5 min"
@@ -144,11 +145,37 @@ test-checked: $(VENV)/.installed
 	$(call CHECK,2)
 	$(call CHECK,3)
 
-check: $(VENV)/.installed
+# The engine without Python: each of its files by itself, and tests in C, also under the sanitizers of addresses, undefined
+# behaviour and threads
+C_FLAGS := -std=gnu11 -D_GNU_SOURCE -Wall -Wextra -Werror -fno-strict-aliasing -ffp-contract=off -pthread
+ENGINE := $(wildcard $(patsubst %,pyshmem/native/%/*.c,base trace gpu far team))
+NATIVE_TESTS := $(wildcard tests/native/*.c)
+CHECKS_plain :=
+CHECKS_memory := -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all
+CHECKS_threads := -fsanitize=thread -Wno-tsan
+define NATIVE_TEST
+build/native/$(1)/%.o: %.c $(NATIVE) $(wildcard tests/native/*.h)
+	@mkdir -p $$(@D)
+	$$(CC) $(C_FLAGS) -O1 -g $(CHECKS_$(1)) -c $$< -o $$@
+build/native/$(1)/engine: $(patsubst %.c,build/native/$(1)/%.o,$(ENGINE) $(NATIVE_TESTS))
+	$$(CC) $(CHECKS_$(1)) -pthread $$^ -ldl -o $$@
+endef
+$(foreach checks,plain memory threads,$(eval $(call NATIVE_TEST,$(checks))))
+test-native: $(patsubst %,build/native/%/engine,plain memory threads)
+	$(foreach program,$^,$(program) &&) true
+
+check-native: $(VENV)/.installed
+	@include=$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_path('include'))"); \
+	for file in $(wildcard pyshmem/native/*/*.c); do \
+	    $(CC) $(C_FLAGS) -Wno-unused-function -DPYSHMEM_VERSION='""' -I "$$include" -fsyntax-only $$file || exit 1; done
+	! grep -rl "Python.h>" pyshmem/native | grep -v ^pyshmem/native/python/
+	$(BIN)/python tests/layers.py
+
+check: $(VENV)/.installed check-native
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(NATIVE) $(LIBRARY) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.[ch] examples/*.c)
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.[ch] tests/native/*.[ch] examples/*.c)
 	$(BIN)/mypy --strict pyshmem/host pyshmem/start pyshmem/transport pyshmem/diagnosis pyshmem/memory pyshmem/base pyshmem/c_names pyshmem/capi pyshmem/check pyshmem/timelines pyshmem/shmem.py launch
 	# rooms with kernels, whose decorators have no types: of what mypy finds there, imports of what is not
 	! $(BIN)/mypy pyshmem/ops pyshmem/irregular pyshmem/nn pyshmem/distributed | grep -E 'Module "pyshmem\S*" has no attribute|Cannot find'
@@ -237,4 +264,4 @@ memory-model: $(VENV)/.installed
 	TRITON_INTERPRET=0 TRITON_DEFAULT_FP_FUSION=1 $(BIN)/python tests/codegen/emitted.py
 
 clean:
-	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/runtime/*.so docs/_build docs/reference
+	rm -rf $(VENV) $(GPU_VENV) wheelhouse build *.egg-info pyshmem/native/*.so docs/_build docs/reference

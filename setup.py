@@ -1,4 +1,4 @@
-"""The packages, their stubs, the C extension pyshmem.runtime._native and the C library libpyshmem, which shares its code.
+"""The packages, their stubs, the C extension pyshmem.native._native and the C library libpyshmem, which shares its code.
 
 Everything else is in pyproject.toml.
 """
@@ -17,9 +17,12 @@ LIBRARY = "pyshmem.capi.libpyshmem"
 VERSION = runpy.run_path("pyshmem/version.py")["__version__"]
 # `pyshmem bench` runs them as the package benchmarks, which is in the folder pyshmem/suites where pyshmem is installed
 SUITES = {f"pyshmem.suites.{name}": name.replace(".", "/") for name in find_packages(include=["benchmarks*"])}
+# each of the two libraries is one unit, which includes the others of these files
+PARTS = sorted(map(str, Path("pyshmem/native").rglob("*.[ch]")))
+LANGUAGE = ["-std=gnu11", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-ffp-contract=off"]
+FLAGS = [*LANGUAGE, "-O3", "-Wall", "-Wextra", "-pthread"]
 # installed as pyshmem.launch
 LAUNCH = {f"pyshmem.{name}": name.replace(".", "/") for name in find_packages(include=["launch*"])}
-FLAGS = ["-std=gnu11", "-O3", "-Wall", "-Wextra", "-fno-strict-aliasing", "-ffp-contract=off", "-pthread"]
 
 
 def generate():
@@ -63,16 +66,16 @@ setup(
     cmdclass={"build_ext": BuildNative, "build_py": BuildModules},
     ext_modules=[
         Extension(
-            "pyshmem.runtime._native",
-            ["pyshmem/runtime/_native.c"],
-            depends=sorted(map(str, Path("pyshmem/runtime").glob("_*.h"))),
+            "pyshmem.native._native",
+            ["pyshmem/native/module.c"],
+            depends=PARTS,
             py_limited_api=True,
             extra_compile_args=FLAGS,
         ),
         Extension(
             LIBRARY,
-            ["pyshmem/capi/libpyshmem.c"],
-            depends=sorted(map(str, [*Path("pyshmem/runtime").glob("_*.h"), *Path("pyshmem/capi").glob("*.[ph]*")])),
+            ["pyshmem/native/shmem/libpyshmem.c"],
+            depends=[*PARTS, "pyshmem/capi/generate.py"],
             py_limited_api=True,
             define_macros=[("PYSHMEM_VERSION", f'"{VERSION}"')],
             extra_compile_args=[*FLAGS, "-fvisibility=hidden", "-Wno-unused-function", "-O2", "-g0"],

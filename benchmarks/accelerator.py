@@ -17,7 +17,7 @@ import pyshmem as shmem  # before triton: it chooses the interpreter where there
 from pyshmem.kernels.compiled import CachedKernel
 from pyshmem.kernels.signature import words_of
 from pyshmem.memory.heap import heaps
-from pyshmem.runtime._native import launch_prepared
+from pyshmem.native._native import launch_prepared
 
 Step = Callable[[], object]
 

@@ -10,16 +10,16 @@ trap 'rm -rf "$copy"' EXIT
 
 cp -r "$root/pyshmem" "$copy"
 cp -r "$root/launch" "$copy/pyshmem/launch"
-native=$copy/pyshmem/runtime/_native
+native=$copy/pyshmem/native/_native
 include=$("$bin/python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
 version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$copy/pyshmem/version.py")
 library=$copy/pyshmem/capi/libpyshmem
 build() {  # a copy of 0 bytes may have a null address, which nonnull-attribute would report as undefined
-    gcc -shared -fPIC -std=gnu11 -O1 -g -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all \
+    gcc -shared -fPIC -std=gnu11 -D_GNU_SOURCE -O1 -g -fsanitize=address,undefined -fno-sanitize=nonnull-attribute -fno-sanitize-recover=all \
         -fno-omit-frame-pointer -fno-strict-aliasing -ffp-contract=off "$@" || exit 1
 }
-build -I"$include" "$native.c" -o "$native.abi3.so" -lm
-build -DPYSHMEM_VERSION="\"$version\"" -fvisibility=hidden "$library.c" -o "$library.so" -Wl,-soname,libpyshmem.so -lpthread -ldl
+build -I"$include" "$copy/pyshmem/native/module.c" -o "$native.abi3.so" -lm
+build -DPYSHMEM_VERSION="\"$version\"" -fvisibility=hidden "$copy/pyshmem/native/shmem/libpyshmem.c" -o "$library.so" -Wl,-soname,libpyshmem.so -lpthread -ldl
 
 sanitized() {  # PYTHONMALLOC: in Python's own pools the sanitizer cannot detect where an object ends
     env LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so.6)" PYTHONMALLOC=malloc \
@@ -28,7 +28,7 @@ sanitized() {  # PYTHONMALLOC: in Python's own pools the sanitizer cannot detect
 }
 
 cd "$root/tests/jobs" || exit 1  # not in the root, from which Python would import the uninstrumented pyshmem
-sanitized "$bin/python" -c "from pyshmem.runtime import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
+sanitized "$bin/python" -c "from pyshmem.native import _native; assert _native.__file__ == '$native.abi3.so'" || exit 1
 status=0
 sanitized "$bin/python" -m pytest test_native.py test_native_collectives.py test_kernel_calls.py test_amd_driver.py \
     test_service.py test_service_gpu.py test_far_waits.py test_held_puts.py test_fuzzed_service.py test_proxy.py test_fabric_order.py -q --capture=sys || status=1

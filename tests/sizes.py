@@ -36,7 +36,7 @@ sources = [
     path for folder in ("pyshmem", "launch", "examples", "benchmarks") for path in sorted((root / folder).rglob("*.py"))
 ]
 faults = [fault for path in sources for fault in oversized(path.relative_to(root))]
-for native in sorted(path for room in ("runtime", "capi") for path in (root / "pyshmem" / room).glob("*.[ch]")):
+for native in sorted((root / "pyshmem" / "native").rglob("*.[ch]")):
     lines = native.read_text().splitlines()
     if len(lines) > MODULE:
         faults.append(f"{native.relative_to(root)}: {len(lines)} lines, at most {MODULE}")

@@ -17,10 +17,10 @@ from benchmarks.operations.bulk_copies import Copies
 from benchmarks.operations.together import Together
 from pyshmem import ops
 from pyshmem.kernels.compiled import graph_launcher
+from pyshmem.native._native import launch_graph
 from pyshmem.ops.gemm.graphs import ENQUEUED, Replayed
 from pyshmem.ops.gemm.operators import REFERENCES
 from pyshmem.ops.gemm.selection import ABLE
-from pyshmem.runtime._native import launch_graph
 
 LAUNCH = "launch alone"
 OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM, then NCCL", "async TP"

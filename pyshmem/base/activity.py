@@ -1,7 +1,7 @@
 """The page in which this PE counts what it does, for `pyshmem top`: calls, bytes, waits, requests, and the heap's use.
 
 Its memory is a memfd of this process, which other processes of the user find in /proc, and which ends with it. The counts
-are those of _activity.h; a description follows them. Imports no torch, because `pyshmem top` reads pages too.
+are those of base/counts.h; a description follows them. Imports no torch, because `pyshmem top` reads pages too.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pyshmem.runtime import _native
+from pyshmem.base import layout
+from pyshmem.native import _native
 
 NAME = "pyshmem-activity"  # of the memfd
 PAGE = mmap.PAGESIZE
-_COUNTS = struct.Struct("<2Q2Q3Qq2Q2Q2Q16x2Q48x")  # activity_t of _activity.h, but for where
-_WATCHED = struct.calcsize("<2Q2Q3Qq2Q2Q")
-_ENDED, _USED, _WHERE = _WATCHED + 8, _WATCHED - 32, _COUNTS.size
-_WHERE_BYTES = 256
+_COUNTS = layout.format_of("activity_t", "where")
+_WATCHED, _ENDED, _USED, _WHERE = (layout.place("activity_t", name) for name in ("watched", "ended", "used", "where"))
+_WHERE_BYTES = layout.place("activity_t") - _WHERE
 _TEXT = 1024  # where the description begins, as JSON
 _NUMBERS = "job", "pe", "n_pes", "pid"  # of it; and the text host
 

@@ -2,7 +2,9 @@
 
 from typing import Literal, get_args
 
+from pyshmem.base.layout import numbers
+
 Sign = Literal["==", "!=", ">", ">=", "<", "<="]
-EQ, NE, GT, GE, LT, LE = range(6)
+EQ, NE, GT, GE, LT, LE = numbers("EQ", "NE", "GT", "GE", "LT", "LE")
 SIGNS: tuple[Sign, ...] = get_args(Sign)
 NAMES = ("EQ", "NE", "GT", "GE", "LT", "LE")

@@ -33,7 +33,7 @@ ROUTINES = (
     "signal_wait_until_on_stream", "request",
 )  # fmt: skip
 NO_SLOT = -1  # the OFFSET if a program has no scratch slot: SEEN is its number, WANTED the number of slots
-LOST = -2  # the OFFSET if a request to a far PE has failed: MISSING is the world PE, SEEN the errno; see _proxy.h
+LOST = -2  # the OFFSET if a request to a far PE has failed: MISSING is the world PE, SEEN the errno; see far/proxy.h
 CODES = {name: code for code, name in enumerate(ROUTINES, 1)}
 ARGUMENTS = {name: "ivars" for name in ROUTINES if name.startswith("wait_until_")}  # others: ctx
 ARGUMENTS.update(wait_until="ivar", signal_wait_until="sig_addr", signal_wait_until_on_stream="signal")

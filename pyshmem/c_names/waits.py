@@ -15,7 +15,7 @@ from pyshmem.check import active as checked
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.host.wait import comparison
 from pyshmem.memory import arguments
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 Tensor = torch.Tensor
 SIZE_MAX = 2**64 - 1

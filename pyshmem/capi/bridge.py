@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import pyshmem
-from pyshmem.base import activity, environment, errors
+from pyshmem.base import activity, environment, errors, layout
 from pyshmem.base.comparisons import SIGNS
 from pyshmem.base.errors import ArgumentError, LaunchError, ShmemError, refuse
 from pyshmem.base.job import job
@@ -31,13 +31,16 @@ from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD, Team
 from pyshmem.memory.areas import pool
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Device, heaps
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams.operators import LOOPS
 from pyshmem.version import __version__
 
 GPU_HINT = 1 << 16  # PYSHMEM_HINT_GPU of shmemx.h
-# what a call of _interface.h returns
-_TIMED_OUT, _INTERRUPTED, _NO_MEMORY, _MIXED, _LOST, _DIFFERENT, _UNLIKE, _BROKEN = range(1, 9)
+# what a call of team/interface.h returns
+_TIMED_OUT, _INTERRUPTED, _NO_MEMORY, _MIXED = layout.numbers(
+    "CALL_TIMED_OUT", "CALL_INTERRUPTED", "CALL_NO_MEMORY", "CALL_MIXED"
+)
+_LOST, _DIFFERENT, _UNLIKE, _BROKEN = layout.numbers("CALL_LOST", "CALL_DIFFERENT", "CALL_UNLIKE", "CALL_BROKEN")
 _MOST_STATICS, _MOST_TEAMS = 16, 1000
 
 
@@ -48,7 +51,7 @@ def _structure(name: str, **fields: Any) -> Any:
 _i, _u = ctypes.c_int64, ctypes.c_uint64
 _Static = _structure("_Static", start=_u, bytes=_u, away=_u)
 _Team = _structure("_Team", handle=_u, native=_u, me=_i, start=_i, stride=_i, size=_i, contexts=_i)
-_State = _structure(  # state_t of _state.h
+_State = _structure(  # state_t of shmem/state.h
     "_State",
     **dict.fromkeys(("calls", "activity", "base", "bytes", "checked", "away"), _u),
     **dict.fromkeys(("gpu_base", "gpu_bytes", "gpu_first", "gpu_span"), _u),
@@ -244,7 +247,7 @@ def _destroy_team(a: Any) -> None:
 
 
 def _compare(a: Any) -> None:
-    """In debug mode, compare a call: routine, team, elements, the number of their type in _loops.h or -1."""
+    """In debug mode, compare a call: routine, team, elements, the number of their type in base/combine.h or -1."""
     detail = f"of {a[2]} elements of type {a[3]}" if a[3] >= 0 else ""
     _team(a[1]).meeting.compare(text(a[0]), detail)  # type: ignore[attr-defined]
 
@@ -258,7 +261,7 @@ def _refuse(a: Any) -> NoReturn:
 
 
 def _failed(a: Any) -> None:
-    """A call of _interface.h has failed: routine, what it returned, the team."""
+    """A call of team/interface.h has failed: routine, what it returned, the team."""
     routine = text(a[0])
     if a[1] == _LOST:
         _native.library_lost(routine)

@@ -1,7 +1,7 @@
 """Teams of which a member has left a collective call before its end, by an exception or a time-out.
 
 Its next call would meet the others' present one, and results would be made of two calls. So the team makes no more: the
-member has marked itself and all others (_broken.h), and each refuses the call that it is in, and all later ones.
+member has marked itself and all others (team/broken.h), and each refuses the call that it is in, and all later ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyshmem.base.errors import (
     refuse,
 )
 from pyshmem.base.job import job
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 _PATIENCE = 0.2  # seconds until the member that has left a call has said why
 # errors that all members raise in the same call, or that say that the team is broken

@@ -11,7 +11,7 @@ from weakref import WeakSet
 
 import torch
 
-EVENT_BYTES = 64  # of event_t of _events.h; the word that counts the events has as many before them
+EVENT_BYTES = 64  # of event_t of trace/file.h; the word that counts the events has as many before them
 
 
 class EventRing:

@@ -1,7 +1,7 @@
 """The end of a PE. A failure on one PE ends the job, because the other PEs might wait for it for ever.
 
 Hooks report an uncaught exception. Only an exit handler of the C library sees any other end with a nonzero status, such as
-sys.exit or a failing atexit function: see watch_exit in _exit.h. This handler works if pyshmem started MPI. If the
+sys.exit or a failing atexit function: see watch_exit in python/exits.c. This handler works if pyshmem started MPI. If the
 program started MPI, mpi4py finalises MPI before the handler runs, and MPI_Finalize waits for the other PEs.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from pyshmem.base.errors import ShmemError
 from pyshmem.base.job import job
 from pyshmem.diagnosis.tracebacks import origin
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 _mpi: Any = None
 _hook: Any = None  # the last that was installed

@@ -29,7 +29,7 @@ from pyshmem.base.job import job
 from pyshmem.diagnosis import ranges, tracebacks
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import AREAS_BYTES, NOTE_BYTES, heaps
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 ASK = signal.SIGRTMIN + 5
 PATIENCE = 2.0  # seconds until a PE that does not answer is given up

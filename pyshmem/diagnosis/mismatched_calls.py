@@ -1,10 +1,10 @@
 """What the members of a team tell each other of a collective call, so that calls that differ are refused and not combined.
 
-Each call has a word, which members exchange as they meet (_barriers.h), with the number of the call. If these differ, or
-if members wait for each other in different ways (_differences.h), all members end up in `refuse`.
+Each call has a word, which members exchange as they meet (team/barrier.h), with the number of the call. If these differ, or
+if members wait for each other in different ways (team/differences.h), all members end up in `refuse`.
 In a broadcast of less than 512 KiB nobody meets: the members compare their words with the root's, and those whose word is
 another end up in `refuse_unlike`. Nor does the host meet the others in a call on a stream: the later of two PEs compares the
-words (_streamed.h), and ends up there too.
+words (team/streamed.h), and ends up there too.
 """
 
 from __future__ import annotations
@@ -15,24 +15,17 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from pyshmem.base import errors
+from pyshmem.base import errors, layout
 from pyshmem.base.job import job
 from pyshmem.memory.arguments import KINDS, name_of
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 _AT_OFFSETS = ("allocate", "realloc", "free")
-# the numbers of calls; the first three and those of reductions are those of _quick.h
-CODES = {
-    name: code
-    for code, name in enumerate(
-        ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", *_AT_OFFSETS, "register", "unregister"),
-        start=1,
-    )
-}
-FIRST_FOLD = 16
+_CALLS = ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", *_AT_OFFSETS, "register", "unregister")
+CODES = {name: layout.number(f"WORD_{name.upper()}") for name in _CALLS}
+FIRST_FOLD, _NOTE = layout.numbers("WORD_FOLD", "NOTE")
 _KINDS = {dtype: kind for kind, dtype in KINDS.items()} | {np.dtype("longdouble"): 254, np.dtype("clongdouble"): 255}
 _OTHER = 253  # dtypes of NumPy alone
-_NOTE = 256
 _SPREAD = 0x9E3779B97F4A7C15  # odd: no two places give one word
 
 

@@ -24,7 +24,7 @@ from pyshmem.kernels.methods_by_size import SENT, WORDS
 from pyshmem.kernels.plans import kernels, known
 from pyshmem.memory.areas import lent
 from pyshmem.memory.heap import heaps, views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.routes import streams
 from pyshmem.transport.teams.operators import OPERATORS
 

@@ -3,7 +3,7 @@
 The processor's atomics are used in CPU memory, and the GPU's, enqueued on torch's current stream, in GPU memory. All
 operators are atomic with respect to each other, to waits and to kernels, also those from another node.
 
-The operations themselves are in runtime/_words.h, and those on GPU heaps in kernels/host_atomics.py.
+The operations themselves are in native/base/word.h, and those on GPU heaps in kernels/host_atomics.py.
 """
 
 from __future__ import annotations

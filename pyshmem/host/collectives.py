@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, UnreachableError, refuse
-from pyshmem.diagnosis.mismatched_calls import CODES, Call
+from pyshmem.diagnosis.mismatched_calls import CODES, FIRST_FOLD, Call
 from pyshmem.host.teams import Team, member
 from pyshmem.memory.arguments import (
     KINDS,
@@ -37,7 +37,7 @@ from pyshmem.memory.arguments import (
 )
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams.operators import (
     EXSCAN,
     INSCAN,
@@ -58,7 +58,8 @@ __all__ = [
 ]  # fmt: skip
 
 _NOTE = struct.Struct("=4Q")  # what members of collect tell each other
-_N_OPERATORS = len(OPERATORS)  # as in _loops.h
+_BROADCAST, _FCOLLECT, _ALLTOALL = (CODES[name] for name in ("broadcast", "fcollect", "alltoall"))
+_FOLDS = tuple(FIRST_FOLD + mode * len(OPERATORS) for mode in (REDUCE, INSCAN, EXSCAN))
 
 
 class Pair(NamedTuple):
@@ -87,7 +88,7 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     Spec: 9.9 SHMEM_BROADCAST.
     """
     group = member("broadcast", team)
-    left = group.meeting.quick("broadcast", 0, root, target, source, size)
+    left = group.meeting.quick("broadcast", _BROADCAST, root, target, source, size)
     if not left:
         return
     pair = any_pair("broadcast", target, source)
@@ -146,7 +147,7 @@ def fcollect(target: Array, source: Array, size: int | None = None, team: Team |
     Spec: 9.9 SHMEM_FCOLLECT.
     """
     group = member("fcollect", team)
-    left = group.meeting.quick("fcollect", 1, 0, target, source, size)
+    left = group.meeting.quick("fcollect", _FCOLLECT, 0, target, source, size)
     if not left:
         return
     pair = any_pair("fcollect", target, source)
@@ -170,7 +171,7 @@ def alltoall(target: Array, source: Array, size: int | None = None, team: Team |
     Spec: 9.9 SHMEM_ALLTOALL.
     """
     group = member("alltoall", team)
-    left = group.meeting.quick("alltoall", 2, 0, target, source, size)
+    left = group.meeting.quick("alltoall", _ALLTOALL, 0, target, source, size)
     if not left:
         return
     pair = any_pair("alltoall", target, source)
@@ -305,7 +306,7 @@ def sum_exscan(target: Array, source: Array, size: int | None = None, team: Team
 def _fold(routine: str, mode: int, op: str, target: Any, source: Any, size: int | None, team: Team | None) -> None:
     group = member(routine, team)
     operator = OPERATORS[op]
-    left = group.meeting.quick(routine, 3, mode * _N_OPERATORS + operator.code, target, source, size)
+    left = group.meeting.quick(routine, _FOLDS[mode] + operator.code, 0, target, source, size)
     if not left:
         return
     pair = any_pair(routine, target, source)

@@ -27,7 +27,7 @@ from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.descriptors import refuse_descriptors
 from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.heap import Device, default, heaps
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.start import census, how_started, nodes, report, requirements
 from pyshmem.start import gpu as opening
 from pyshmem.transport.far.fabric import fabric

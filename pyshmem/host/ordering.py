@@ -8,7 +8,7 @@ from pyshmem.base.job import job
 from pyshmem.host.contexts import Ctx, is_usable
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.memory.arguments import require_init
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.routes import complete, complete_on, pending
 
 __all__ = ["barrier_all", "fence", "pe_quiet", "quiet", "sync", "sync_all"]

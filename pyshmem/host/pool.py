@@ -1,8 +1,8 @@
 """The pool: a part of a symmetric heap from which torch allocates, so that parameters, activations and gradients are
 symmetric as they come.
 
-In GPU memory it is a torch.cuda.MemPool, whose blocks come from the C functions of runtime/_pool.h. Torch has no such door
-for CPU memory: there each new tensor of an operator is copied into the pool, for development and tests.
+In GPU memory it is a torch.cuda.MemPool, whose blocks come from the C functions of native/base/pool.h. Torch has no such
+door for CPU memory: there each new tensor of an operator is copied into the pool, for development and tests.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
+from pyshmem.base import layout
 from pyshmem.base.errors import HeapExhaustedError, refuse
 from pyshmem.base.job import job
 from pyshmem.host.allocation import allocate, finish, heap_for
@@ -23,13 +24,13 @@ from pyshmem.host.teams import TEAM_WORLD
 from pyshmem.memory.arguments import count_of, require_init
 from pyshmem.memory.cpu_heap import STALE
 from pyshmem.memory.heap import Device, Heap
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams.compared_calls import Watched
 
 __all__ = ["pool"]
 
 _UNIT = 2 << 20  # bytes; torch takes GPU memory in multiples of this
-_KINDS = {"cpu": 0, "cuda": 1}  # those of _pool.h
+_KINDS = dict(zip(("cpu", "cuda"), layout.numbers("POOL_CPU", "POOL_GPU"), strict=True))
 _TENSORS = (torch.Tensor, torch.nn.Parameter)
 _OWNED = "a tensor of the pool", "nothing: its memory is free again once the tensor is gone"  # by free and realloc
 

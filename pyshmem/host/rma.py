@@ -36,8 +36,8 @@ from pyshmem.memory.arguments import (
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import views
 from pyshmem.memory.words import LOAD
-from pyshmem.runtime import _native
-from pyshmem.runtime._native import locate, locate_into, locate_strided
+from pyshmem.native import _native
+from pyshmem.native._native import locate, locate_into, locate_strided
 from pyshmem.transport.routes import require_pe, routed, word_on
 
 __all__ = ["g", "get", "get_nbi", "ibget", "ibput", "iget", "iput", "p", "put", "put_nbi"]

@@ -13,8 +13,8 @@ from pyshmem.host.contexts import Ctx, world_pe
 from pyshmem.host.wait import CMP, wait_word
 from pyshmem.memory.arguments import Array, refuse_dtype, scalar, transfer, word
 from pyshmem.memory.heap import views
-from pyshmem.runtime import _native
-from pyshmem.runtime._native import locate
+from pyshmem.native import _native
+from pyshmem.native._native import locate
 from pyshmem.transport.routes import routed, word_on
 
 __all__ = ["SIGNAL", "put_signal", "put_signal_nbi", "signal_add", "signal_fetch", "signal_set", "signal_wait_until"]

@@ -33,7 +33,7 @@ from pyshmem.memory.arguments import (
 )
 from pyshmem.memory.heap import views
 from pyshmem.memory.words import LOAD, TEST, TYPES, Words
-from pyshmem.runtime._native import several
+from pyshmem.native._native import several
 from pyshmem.transport.routes import word_on
 
 __all__ = [
@@ -42,7 +42,7 @@ __all__ = [
     "wait_until_some", "wait_until_some_vector",
 ]  # fmt: skip
 
-_ALL, _ANY, _SOME, _EACH = 0, 1, 2, 4  # those of _several.h
+_ALL, _ANY, _SOME, _EACH = 0, 1, 2, 4  # those of python/several.c
 
 
 class CMP(IntEnum):

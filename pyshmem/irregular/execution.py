@@ -34,7 +34,7 @@ from pyshmem.kernels.bound_kernels import Prepared, enqueue, may_be_early
 from pyshmem.kernels.compiled import current_stream
 from pyshmem.memory.arguments import is_int
 from pyshmem.memory.heap import views
-from pyshmem.runtime._native import kernel_key
+from pyshmem.native._native import kernel_key
 
 SCHEDULES: dict[str, Schedule] = {
     "program_mapped": program_mapped.SCHEDULE,

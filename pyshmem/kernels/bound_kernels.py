@@ -15,7 +15,7 @@ from pyshmem.diagnosis.event_ring import ring
 from pyshmem.kernels.compiled import CachedKernel, Loaded, early_launcher, like, on_grid, packed, refuse_launch
 from pyshmem.kernels.signature import require_addresses, require_compiled_for, require_words, words_of
 from pyshmem.memory.heap import heaps, views
-from pyshmem.runtime._native import kernel_key, launch_prepared
+from pyshmem.native._native import kernel_key, launch_prepared
 
 # what finds the variants of a kernel, without the compiler if one like it has been found before
 _kept = cache(CachedKernel)
@@ -25,7 +25,7 @@ class Bound(NamedTuple):
     """A compiled kernel on a grid. _native.launch_pair reads the first three fields.
 
     prepared: the kernel, its grid and the words of its first parameters.  last: the words of its last parameters; those of
-    a call lie between.  word: tells the call of all members, see _streamed.h.  held: the kernel, and what the words are
+    a call lie between.  word: tells the call of all members, see team/streamed.h.  held: the kernel, and what the words are
     addresses of.
     """
 

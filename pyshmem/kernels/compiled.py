@@ -18,7 +18,7 @@ from pyshmem.base.errors import LaunchError, refuse
 from pyshmem.kernels.signature import WORDS, parameters_of, plan_of, words_of
 from pyshmem.memory.gpu.driver import cuda_version, launch_function
 from pyshmem.memory.heap import views
-from pyshmem.runtime._native import call_kernel, kernel_key, launch_prepared
+from pyshmem.native._native import call_kernel, kernel_key, launch_prepared
 
 _current_device = torch._C._cuda_getDevice if hasattr(torch._C, "_cuda_getDevice") else lambda: 0
 current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 0)

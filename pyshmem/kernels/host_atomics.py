@@ -21,7 +21,7 @@ from pyshmem.device.arch.targets import between_fences, is_amd, target_of
 from pyshmem.kernels.bound_kernels import bind
 from pyshmem.kernels.compiled import CachedKernel, Loaded
 from pyshmem.memory.gpu.heap import gpu
-from pyshmem.runtime._native import launch_prepared
+from pyshmem.native._native import launch_prepared
 
 # For each type, the format of its bits and its Triton type. Only an addition depends on the type; other atomics use bits.
 TYPES = {getattr(torch, name): (np.dtype(name).char, getattr(tl, name)) for name in far.TYPES}

@@ -3,7 +3,7 @@
 At init all PEs read the file that PYSHMEM_TUNING names; without it the one in the user's cache folder for the GPU's
 architecture, and else the package's own, such as method_sizes/sm_90.json. on_stream chooses by them. Kernels of PEs
 that meet must be of one table, so a difference is refused. In CPU memory the sizes are FLAT and PAYLOAD of
-pyshmem/runtime/_teams.h.
+pyshmem/native/team/team.h.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ from pyshmem.kernels.bound_kernels import Bound, bind, may_be_early
 from pyshmem.kernels.compiled import CachedKernel
 from pyshmem.kernels.methods_by_size import APART, HALVES, SENT, WORDS, Row, first, tables
 from pyshmem.memory.areas import MOST_PES
-from pyshmem.runtime._native import REDUCTIONS
+from pyshmem.native._native import REDUCTIONS
 
 NUMBERS = {getattr(torch, name): getattr(tl, name) for name in REDUCTIONS["min"]}  # real dtypes
 BITS = {1: tl.int8, 2: tl.int16, 4: tl.int32, 8: tl.int64}

@@ -1,4 +1,4 @@
-"""Kernels by which the service thread executes requests of far PEs on this PE's GPU heap, see _far_gpu.h.
+"""Kernels by which the service thread executes requests of far PEs on this PE's GPU heap, see far/execute_gpu.h.
 
 The operator and the type of an atomic are arguments of its kernel. So all kernels are compiled at init: no request waits for
 a compiler, and the thread never needs Python.

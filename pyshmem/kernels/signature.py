@@ -10,9 +10,10 @@ import struct
 from typing import Any, NamedTuple
 
 from pyshmem.base.errors import LaunchError, refuse
+from pyshmem.base.layout import number, numbers
 
-CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS = range(6)  # as in _kernel_calls.h
-MOST_WORDS = 128  # MOST_WORDS of _launch.h
+CONSTANT, POINTER, INTEGER, FLOAT, DOUBLE, WORDS = numbers("CONSTANT", "POINTER", "INTEGER", "FLOAT", "DOUBLE", "WORDS")
+MOST_WORDS = number("MOST_WORDS")
 _KINDS = {"constexpr": CONSTANT, "fp32": FLOAT, "fp64": DOUBLE}
 
 

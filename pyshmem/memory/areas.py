@@ -17,7 +17,7 @@ from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import AREAS_BYTES, NOTE_BYTES, Heap, heaps
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 if TYPE_CHECKING:
     Team = Any  # pyshmem.host.teams

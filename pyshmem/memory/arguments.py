@@ -26,7 +26,7 @@ from pyshmem.base.errors import (
 from pyshmem.base.job import job
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Heap, heaps, views
-from pyshmem.runtime._native import locate, locate_word, plain_array, use_ndarrays
+from pyshmem.native._native import locate, locate_word, plain_array, use_ndarrays
 
 Tensor = torch.Tensor
 # all dtypes, by DLPack's code of the type

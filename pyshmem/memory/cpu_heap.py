@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from pyshmem.base import layout
 from pyshmem.base.environment import PAGE
 from pyshmem.base.far import SHIFT
 from pyshmem.base.job import job
 from pyshmem.memory.allocator import Allocator
 from pyshmem.memory.heap import Heap, heaps
 from pyshmem.memory.shared_memory import Segment
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 _HUGE_PAGE = 1 << 21
 _DL_CPU = 1
-STALE = 2  # the kind, POOL_STALE of _pool.h, of blocks that tensors hold after the end of their pool
+STALE = layout.number("POOL_STALE")  # the kind of blocks that tensors hold after the end of their pool
 
 
 class CpuHeap(Heap):

@@ -13,7 +13,7 @@ import torch
 from pyshmem.base import activity
 from pyshmem.base.job import job
 from pyshmem.memory.allocator import Allocator
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,8 +34,8 @@ class Heap:
 
     A symmetric address is the address on this PE. The corresponding address on ``pe`` is ``deltas[pe]`` bytes higher. A
     PE that is not in ``deltas`` is not mapped. If it is in ``far_deltas``, its memory is reached by requests: then the
-    address plus this number is a place, see _links.h. ``stride`` is the distance between the heaps of neighbours, or 0 if
-    the distances differ.
+    address plus this number is a place, see far/protocol.h. ``stride`` is the distance between the heaps of neighbours,
+    or 0 if the distances differ.
     """
 
     device: Device

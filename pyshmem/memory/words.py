@@ -14,9 +14,9 @@ import torch
 
 from pyshmem.base.comparisons import SIGNS
 from pyshmem.base.job import job
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
-# the dtypes of each atomic operator: the table of _words.h
+# the dtypes of each atomic operator: the table of base/word.h
 ATOMICS = {operator: tuple(getattr(torch, name) for name in names) for operator, names in _native.ATOMICS.items()}
 TYPES = ATOMICS["and"]  # of waits: those of the integers
 

@@ -10,7 +10,7 @@ import torch
 
 import pyshmem as shmem
 from pyshmem.memory.heap import views
-from pyshmem.runtime._native import layout
+from pyshmem.native._native import layout
 
 
 def shared(*arrays: Any) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from pyshmem.base.job import job
 if TYPE_CHECKING:
     from pyshmem.start.census import Answer
 
-MOST_PES, MOST_NODE_PES, MOST_NODES = 32766, 1024, 2048  # of a job of several nodes: see _links.h and _teams.h
+MOST_PES, MOST_NODE_PES, MOST_NODES = 32766, 1024, 2048  # of a job of several nodes: see far/protocol.h and team/team.h
 
 
 def find(comm: Any, answers: Sequence[Answer]) -> None:

@@ -44,10 +44,10 @@ def check_alone() -> None:
 def check_built() -> None:
     """Errors: ImportError if this is a checkout without the compiled module, which Python finds before the installation."""
     try:
-        import_module("pyshmem.runtime._native")
+        import_module("pyshmem.native._native")
     except ImportError as error:
         folder = Path(__file__).parents[1]
-        if any(folder.glob("runtime/_native*.so")):
+        if any(folder.glob("native/_native*.so")):
             raise
         raise ImportError(
             f"{folder} is pyshmem's source without the compiled module: "

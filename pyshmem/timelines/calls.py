@@ -10,10 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pyshmem.base.comparisons import SIGNS
-from pyshmem.runtime._native import recorded
+from pyshmem.base.layout import numbers
+from pyshmem.native._native import recorded
 from pyshmem.timelines.events import ADD, MEET, NONE, OPERATORS, SET, WAITS, plain
 
-# the arguments of ARG_PE to ARG_TEAM in _events.h, under all the names that they have
+# the arguments of ARG_PE to ARG_TEAM in python/events.c, under all the names that they have
 _ARGUMENTS = (
     ("pe", "root"),
     ("source", "sources", "target"),
@@ -49,8 +50,8 @@ def effect(name: str) -> int:
     return NONE
 
 
-# what `size` says of the bytes of arrays, as in _events.h: nothing, those of the event, others
-_OF_NOTHING, _OF_DATA, _OF_PARTS = range(3)
+# what `size` says of the bytes of arrays: nothing, those of the event, others
+_OF_NOTHING, _OF_DATA, _OF_PARTS = numbers("SIZE_OF_NOTHING", "SIZE_OF_DATA", "SIZE_OF_PARTS")
 _IDLE = ("plan", "close", "clear")  # read no operands
 _Arguments = tuple[tuple[int, str], ...]  # places and names
 

@@ -1,4 +1,4 @@
-"""The events of a PE, as pyshmem.runtime._native has written them, and its notes: names, clocks, the end.
+"""The events of a PE, as pyshmem.native._native has written them, and its notes: names, clocks, the end.
 
 Imports no torch, because pyshmemrun reads them too.
 """
@@ -8,23 +8,25 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-NONE, SET, ADD, MEET, SPAN, READS, WRITES, ENDS, PLAN = range(9)
+from pyshmem.base.layout import format_of, number, numbers
+
+NONE, SET, ADD, MEET, SPAN = *numbers("OP_NONE", "OP_SET", "OP_ADD", "OP_MEET"), 4
+READS, WRITES, ENDS, PLAN = numbers("OP_READS", "OP_WRITES", "OP_ENDS", "OP_PLAN")
 MEMORY = (READS, WRITES, ENDS, PLAN)  # events that belong to a call: what it reads and writes, see locality
-WAITS = 16  # and the number of the comparison
-FAR, FAILED, ON_GPU, WORD, BEFORE, SENT = 1, 2, 4, 8, 16, 32
-HOST, KERNELS, MULTIPROCESSORS = 0, 1, 2  # tracks; of compiled kernels one for each multiprocessor, from the last on
-COPIES, PROXY, SERVICE = 0xFFFD, 0xFFFE, 0xFFFF  # tracks, too
-# what a request does, by the numbers of _links.h
+WAITS = number("OP_WAITS")  # and the number of the comparison
+FAR, FAILED, ON_GPU = numbers("EVENT_FAR", "EVENT_FAILED", "EVENT_ON_GPU")
+WORD, BEFORE, SENT = numbers("EVENT_WORD", "EVENT_BEFORE", "EVENT_SENT")
+HOST, KERNELS, PROXY, SERVICE = numbers("OF_HOST", "OF_KERNELS", "OF_PROXY", "OF_SERVICE")  # tracks
+MULTIPROCESSORS, COPIES = 2, 0xFFFD  # tracks, too; of compiled kernels one for each multiprocessor, from that number on
+# what a request does, by the numbers of far/protocol.h
 REQUESTS = "none", "put", "get", "iput", "iget", "atomic", "atomic_fetch", "barrier", "flush"
 LAST = 1 << 62  # after all times
-_HEAD = struct.Struct("<4Q")  # events_head_t of _event_files.h
-EVENT = struct.Struct("<2q2Q2qi2I2BH")  # event_t of _events.h
-_FIRST = 4096
+_HEAD, EVENT = format_of("events_head_t"), format_of("event_t")
+_FIRST = number("EVENTS_HEAD")
 
 
 _C_TYPES = ("ctx", "short", "int", "long", "longlong", "float", "double", "char", "schar", "uchar", "ushort", "uint",
@@ -81,7 +83,7 @@ def limited(most: int) -> str:
 
 
 class _File:
-    """Events as _event_files.h writes them; none if there is no file."""
+    """Events as trace/file.h writes them; none if there is no file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -11,7 +11,7 @@ from typing import Any
 from triton.runtime import interpreter
 
 from pyshmem.device.arch.interpreter import events
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.timelines.events import KERNELS, NONE
 
 Call = Callable[..., Any]

@@ -23,7 +23,7 @@ from pyshmem.diagnosis.event_ring import EVENT_BYTES
 from pyshmem.host.init import listeners
 from pyshmem.memory.arguments import require_init
 from pyshmem.memory.heap import views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.timelines import calls
 from pyshmem.timelines.clocks import compared
 from pyshmem.timelines.events import limited

@@ -1,7 +1,7 @@
 """Joins a call with what executes it elsewhere: a far PE's service, the proxy of kernels, or a copy engine.
 
 A request is known by the PE that sends it, what executes it, and its number there. The event of a call has the requests that
-it has sent, if all went to one PE: see take_sent in _carried.h.
+it has sent, if all went to one PE: see take_sent in trace/carried.h.
 """
 
 from __future__ import annotations

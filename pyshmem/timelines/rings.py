@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import pyshmem.device as dev
+from pyshmem.base import layout
 from pyshmem.base.environment import read
 from pyshmem.base.kernel_timeouts import ROUTINES
 from pyshmem.device.arch.rules import code_of
@@ -28,9 +29,7 @@ class Taken(NamedTuple):
 
 
 Clock = tuple[int, int, "int | None"]  # as pyshmem.kernels.clock.compared gives it
-# event_t of pyshmem/runtime/_events.h
-ROW = np.dtype([("begin", "i8"), ("end", "i8"), ("nbytes", "u8"), ("place", "u8"), ("value", "i8"), ("before", "i8"),
-                ("to", "i4"), ("name", "u4"), ("thread", "u4"), ("op", "u1"), ("flags", "u1"), ("track", "u2")])  # fmt: skip
+ROW = np.dtype(layout.fields("event_t"))
 TEXT = "place", "value", "before"  # where a span has its name
 
 
@@ -70,7 +69,7 @@ def settled(rows: Any, first: Clock, last: Clock, number_of: Callable[[str], int
     rows = rows[rows["end"] != 0].copy()  # a kernel that failed has left others
     for each in ("begin", "end"):
         rows[each] = host_times(rows[each], first, last)
-    rows["flags"] |= np.where(np.isin(rows["to"], list(gpu.far_deltas)), FAR, 0).astype("u1")
+    rows["flags"] |= np.where(np.isin(rows["pe"], list(gpu.far_deltas)), FAR, 0).astype("u1")
     spans = rows["op"] == SPAN
     known = *dev.__all__, *ROUTINES  # type: ignore[attr-defined]  # collectives on streams are not in dev
     names = {code_of(name): f"dev.{name}" for name in known}

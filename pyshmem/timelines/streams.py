@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.timelines.events import COPIES, EVENT, NONE, ON_GPU
 from pyshmem.timelines.requests import TO_COPIES
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pyshmem.runtime._native import recorded
+from pyshmem.native._native import recorded
 from pyshmem.timelines.calls import NO_ARGUMENTS
 from pyshmem.timelines.events import NONE, TORCH
 

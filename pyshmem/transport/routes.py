@@ -16,8 +16,8 @@ from pyshmem.memory.arguments import KINDS, Sides, exact_int, require_init, word
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.heap import Heap, heaps, views
-from pyshmem.runtime import _native
-from pyshmem.runtime._native import fence, locate_word
+from pyshmem.native import _native
+from pyshmem.native._native import fence, locate_word
 from pyshmem.transport.far import gpu as _gpu  # noqa: F401  sets the route of the heap
 from pyshmem.transport.far.cpu import close_service, open_service
 from pyshmem.transport.near import cpu as _cpu  # noqa: F401  sets the route of the heap

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import torch
 from emulator import EXEC, LANE, LANES, PC, Store, bits, emu
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 # Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.
 NARROW = {16: (1, False), 17: (1, True), 18: (2, False), 19: (2, True), 24: (1, False), 26: (2, False)}

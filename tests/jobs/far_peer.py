@@ -1,4 +1,4 @@
-"""A far PE that a test plays by hand: the protocol of pyshmem/runtime/_links.h over a socket; and a service that it talks to."""
+"""A far PE that a test plays by hand: the protocol of pyshmem/native/far/protocol.h over a socket; and a service that it talks to."""
 
 import mmap
 import secrets
@@ -7,16 +7,20 @@ import struct
 import threading
 
 import numpy as np
-from pyshmem.runtime import _native
+from pyshmem.base import layout
+from pyshmem.native import _native
 
-PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE = range(1, 10)
+PUT, GET, PUT_STRIDED, GET_STRIDED, UPDATE, FETCH, POST, FLUSH, BYE = layout.numbers(
+    "PUT", "GET", "PUT_STRIDED", "GET_STRIDED", "UPDATE", "FETCH", "POST", "FLUSH", "BYE"
+)
 ADD_UINT64 = 3 * 16 + 3
-GPU = 1 << 47  # of an offset: it is in the GPU heap
-PLACE = 2 << 48  # the memory of PE 1
+GPU = layout.number("FAR_GPU")  # of an offset: it is in the GPU heap
+PLACE = 2 << layout.number("FAR_SHIFT")  # the memory of PE 1
 SECONDS = 60  # for an answer; machines are slow and shared
 TOKEN, JOB, N_PES = b"0123456789abcdef", 77, 4
-REQUEST, REPLY = struct.Struct("=HHIQQQQ"), struct.Struct("=QQQ")
+REQUEST, REPLY = layout.format_of("request_t"), layout.format_of("reply_t")
 HELLO, CHALLENGE = struct.Struct("=8sQii16s"), struct.Struct("=16sQ")
+MAGIC = b"pyshmem" + bytes([layout.number("PROTOCOL_VERSION")])
 BY_CALLER, BY_SERVICE = 1, 2
 SIP_STATE = (0x736F6D6570736575, 0x646F72616E646F6D, 0x6C7967656E657261, 0x7465646279746573)
 
@@ -126,7 +130,7 @@ class Played:
 class Peer:
     """PE ``pe`` of the job, which has a connection to the service at ``port``."""
 
-    def __init__(self, port, pe=1, token=TOKEN, job=JOB, magic=b"pyshmem2", nonce=None):
+    def __init__(self, port, pe=1, token=TOKEN, job=JOB, magic=MAGIC, nonce=None):
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as PEs do
         self.nonce = secrets.token_bytes(16) if nonce is None else nonce

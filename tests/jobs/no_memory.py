@@ -11,7 +11,7 @@ from contextlib import suppress
 import numpy as np
 from fabrics import PROVIDER
 from far_peer import ADD_UINT64, PLACE, PUT, REPLY, REQUEST, Played, Service, address_of
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base import kernel_timeouts
 from pyshmem.base.far import PIECE, SLOT_HEAD, SLOTS
 from pyshmem.transport.far.fabric import ORDER

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import pyshmem as shmem
 from pyshmem.distributed import lanes
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams import staging
 
 os.environ["PYSHMEM_MAX_TEAMS"] = "8"

@@ -11,7 +11,7 @@ import pytest
 from far_peer import FETCH, GPU, Peer, Service
 from jobs import python
 from pyshmem.device.arch.targets import TARGETS
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.errors import LaunchError
 from pyshmem.base.far import STAGE
 from pyshmem.memory.gpu import driver as seam
@@ -271,7 +271,7 @@ def test_the_real_library_without_a_gpu_answers_every_call_with_an_error_and_no_
     """The signatures hold: each call comes back. The first one's answer is the DriverError that a caller sees."""
     program = """
 import ctypes, struct, sys
-from pyshmem.runtime._native import launch_graph, launch_prepared
+from pyshmem.native._native import launch_graph, launch_prepared
 from pyshmem.memory.gpu.driver import _CALLS, Driver, DriverError
 try:
     Driver("hip", 0, sys.argv[1])

@@ -50,7 +50,7 @@ sys.path.append(sys.argv[1])
 import numpy as np
 import torch
 import pyshmem as shmem
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.far import GPU, OPERATORS, SHIFT
 from standin_gpu import NOT_READY, Gpu
 
@@ -98,7 +98,7 @@ SHARED = """
 import types
 import numpy as np
 import pyshmem as shmem
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.far import GPU, SHIFT
 from pyshmem.transport.far import fabric as module
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fabrics import PROVIDER
 from far_peer import FLUSH, GET, GPU, PLACE, PUT, REPLY, SECONDS, Played
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.far.fabric import ORDER
 
 NBYTES = 64

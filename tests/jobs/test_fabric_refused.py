@@ -77,7 +77,7 @@ FAULTS = {  # what is done to a fabric, or to what PE 1 of two needs for it, and
 FAULTY = """
 import os
 import resource
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.far import fabric
 
 get, me = _native.far_get, os.environ["PMI_RANK"]

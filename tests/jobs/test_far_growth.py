@@ -16,7 +16,7 @@ import threading
 import types
 import numpy as np
 import pyshmem as shmem
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.far import GPU, SHIFT
 from pyshmem.transport.far import fabric as module
 from standin_gpu import Gpu

@@ -14,9 +14,9 @@ import time
 import numpy as np
 import pytest
 from far_peer import (
-    BY_CALLER, CHALLENGE, FLUSH, GET, HELLO, JOB, N_PES, PLACE, REPLY, SECONDS, TOKEN, Peer, Service, address_of, code_of,
+    BY_CALLER, CHALLENGE, FLUSH, GET, HELLO, JOB, MAGIC, N_PES, PLACE, REPLY, SECONDS, TOKEN, Peer, Service, address_of, code_of,
 )  # fmt: skip
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from test_service import in_child
 
 LARGE = 64 << 20  # more than sockets hold
@@ -77,7 +77,7 @@ def barrier(played):
     area, flag = played.service.base, 11 * 8  # the first flag between nodes
     played.service.words[flag] += 1
     number = int(played.service.words[flag])
-    words = flag + 1 + 2 * (number & 1)  # PE 1 says which call it makes, see begin_rooted of _teams.h
+    words = flag + 1 + 2 * (number & 1)  # PE 1 says which call it makes, see begin_rooted of team/team.c
     played.service.words[words : words + 2] = (number << 16) * 0x9E3779B97F4A7C15 % 2**64
     numbers = (np.array(each, np.int64).tobytes() for each in ([0, PLACE - area], [0, 1], [0, 1], [0]))
     assert _native.sync((area, 0, 0, 2, *numbers), 20.0, 50) == 0
@@ -194,7 +194,7 @@ def test_time_in_which_the_service_stands_still_is_none_that_a_stranger_has_let_
         known = Peer(service.port, pe=2)
         known.reply()
         nonce, stranger = bytes(16), socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
-        stranger.sendall(HELLO.pack(b"pyshmem2", JOB, 1, N_PES, nonce))
+        stranger.sendall(HELLO.pack(MAGIC, JOB, 1, N_PES, nonce))
         service_nonce, _ = CHALLENGE.unpack(stranger.recv(CHALLENGE.size, socket.MSG_WAITALL))
         os.write(begin, b"%d\n" % os.getpid())
         os.read(reading, 1)  # now it has stood still

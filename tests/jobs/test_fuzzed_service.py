@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 from far_peer import (
-    BY_CALLER, CHALLENGE, FETCH, GPU, HELLO, JOB, N_PES, REQUEST, SECONDS, TOKEN, Peer, Service, code_of,
+    BY_CALLER, CHALLENGE, FETCH, GPU, HELLO, JOB, MAGIC, N_PES, REQUEST, SECONDS, TOKEN, Peer, Service, code_of,
 )  # fmt: skip
 from standin_gpu import Gpu
 from test_service import in_child
@@ -20,7 +20,7 @@ from test_service import in_child
 def stranger(chance, port):
     """A connection that has said something wrong, and perhaps waits for more."""
     sent = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
-    hello = HELLO.pack(b"pyshmem2", JOB, chance.randrange(N_PES), N_PES, chance.randbytes(16))
+    hello = HELLO.pack(MAGIC, JOB, chance.randrange(N_PES), N_PES, chance.randbytes(16))
     kind = chance.randrange(4)
     with suppress(ConnectionError):
         if kind == 0:
@@ -138,7 +138,7 @@ def test_a_greeting_may_come_in_any_parts(service):
     nonce = bytes(16)
     slow = socket.create_connection(("127.0.0.1", service.port), timeout=SECONDS)
     slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    for byte in HELLO.pack(b"pyshmem2", JOB, 1, N_PES, nonce):
+    for byte in HELLO.pack(MAGIC, JOB, 1, N_PES, nonce):
         slow.sendall(bytes([byte]))
     service_nonce, _ = CHALLENGE.unpack(slow.recv(CHALLENGE.size, socket.MSG_WAITALL))
     for byte in code_of(BY_CALLER, nonce, service_nonce, 0, 1, TOKEN, JOB).to_bytes(8, "little"):

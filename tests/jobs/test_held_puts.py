@@ -13,7 +13,7 @@ import pytest
 from far_peer import (
     ADD_UINT64, FETCH, FLUSH, GET, PLACE, PUT, PUT_STRIDED, REPLY, REQUEST, SECONDS, UPDATE, Peer,
 )  # fmt: skip
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 WITH_DATA = (PUT, PUT_STRIDED)
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-OURS = pathlib.Path(__file__).parents[2] / "pyshmem" / "runtime" / "_libfabric.h"
+OURS = pathlib.Path(__file__).parents[2] / "pyshmem" / "native" / "far" / "libfabric.h"
 HEADERS = ("fabric", "fi_cm", "fi_domain", "fi_endpoint", "fi_eq", "fi_errno", "fi_rma")
 # functions by their place among those of an object
 FUNCTIONS = {

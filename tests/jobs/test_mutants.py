@@ -33,13 +33,13 @@ def test_a_text_is_found_however_it_is_broken_into_lines(text):
 
 
 TINY = {
-    "pyshmem/runtime/_native.c": '#include "_one.h"\nint twice(void) { return 2 * one(); }\n',
-    "pyshmem/runtime/_one.h": "static int one(void) { return 1; }\n",
-    "pyshmem/runtime/_native.abi3.so": "",
+    "pyshmem/native/module.c": '#include "base/one.h"\nint twice(void) { return 2 * one(); }\n',
+    "pyshmem/native/base/one.h": "static int one(void) { return 1; }\n",
+    "pyshmem/native/_native.abi3.so": "",
     "pyshmem/capi/libpyshmem.so": "",
     "pyshmem/one.py": "def one():\n    return 1\n",
     "setup.py": "import os, sys\n"
-    "if 'return 9' in open('pyshmem/runtime/_one.h').read():\n    os.kill(os.getpid(), 9)\n"
+    "if 'return 9' in open('pyshmem/native/base/one.h').read():\n    os.kill(os.getpid(), 9)\n"
     "sys.exit('one.o: error: the linker fails')\n",
     "tests/jobs/test_tiny.py": "import runpy\n\n\ndef test_one():\n    assert runpy.run_path('pyshmem/one.py')['one']() > 0\n",
 }
@@ -49,11 +49,11 @@ OUTCOMES = {  # of a change: whether it is as it must be
     ("pyshmem/*.py", "return 1", "return 0", "two"): ("ERROR: its tests end with no test of this name", False),
     ("pyshmem/*.py", "return 3", "return 0", "one"): ("ERROR: does not apply: its text is 0 times", False),
     ("pyshmem/*.py", "return 1", "return 1 +", "one"): ("DOES NOT COMPILE: invalid syntax", False),
-    ("pyshmem/runtime/*.c", "2 * one()", "2 * two", "one"): ("DOES NOT COMPILE: .*_native.c:2:.* error: .two. undeclared", False),
-    ("pyshmem/runtime/*.h", "return 1;", "return 1", "one"): ("DOES NOT COMPILE: .*_one.h:1:.* error: expected .;.", False),
-    ("pyshmem/runtime/*.h", "return 1", "return two()", "one"): ("DOES NOT COMPILE: .* error: implicit declaration", False),
-    ("pyshmem/runtime/*.h", "return 1", "return 2", "one"): ("DOES NOT COMPILE: one.o: error: the linker fails", False),
-    ("pyshmem/runtime/*.h", "return 1", "return 9", "one"): ("ERROR: its build was ended by signal 9", False),
+    ("pyshmem/native/*.c", "2 * one()", "2 * two", "one"): ("DOES NOT COMPILE: .*module.c:2:.* error: .two. undeclared", False),
+    ("pyshmem/native/*/*.h", "return 1;", "return 1", "one"): ("DOES NOT COMPILE: .*one.h:1:.* error: expected .;.", False),
+    ("pyshmem/native/*/*.h", "return 1", "return two()", "one"): ("DOES NOT COMPILE: .* error: implicit declaration", False),
+    ("pyshmem/native/*/*.h", "return 1", "return 2", "one"): ("DOES NOT COMPILE: one.o: error: the linker fails", False),
+    ("pyshmem/native/*/*.h", "return 1", "return 9", "one"): ("ERROR: its build was ended by signal 9", False),
 }  # fmt: skip
 
 

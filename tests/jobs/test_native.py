@@ -1,4 +1,4 @@
-"""pyshmem.runtime._native by itself: conversions that refuse, waits of every width, copies, and a build without a compiler."""
+"""pyshmem.native._native by itself: conversions that refuse, waits of every width, copies, and a build without a compiler."""
 
 import ctypes
 import pathlib
@@ -12,7 +12,7 @@ import threading
 import numpy as np
 import pytest
 import torch
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from standin_driver import Driver
 
 LIMITS = {

@@ -6,7 +6,7 @@ import threading
 import numpy as np
 import pytest
 
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 LIMITS = (60.0, 10)  # seconds, and polls before a thread yields: they share the cores
 AREA = 16384

@@ -142,7 +142,7 @@ OPENING = """
 import ctypes
 import os
 import pyshmem as shmem
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 wanted = ctypes.c_int.in_dll(ctypes.CDLL(os.environ["LD_PRELOAD"]), "wanted")
 connect = _native.fabric_connect

@@ -62,7 +62,7 @@ def test_another_projects_pyshmem_in_the_same_folder_is_refused(tmp_path):
 
 def test_a_compiled_part_that_cannot_be_loaded_says_why(tmp_path):
     shutil.copytree(ROOT / "pyshmem", tmp_path / "pyshmem", ignore=shutil.ignore_patterns("*.so", "__pycache__"))
-    (tmp_path / "pyshmem/runtime/_native.abi3.so").write_text("not of this machine")
+    (tmp_path / "pyshmem/native/_native.abi3.so").write_text("not of this machine")
     (tmp_path / "program.py").write_text("import pyshmem")
     done = subprocess.run([sys.executable, "program.py"], capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1 and "_native.abi3.so" in done.stderr.splitlines()[-1], done.stderr

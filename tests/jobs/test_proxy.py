@@ -11,7 +11,7 @@ import threading
 import numpy as np
 import pytest
 from far_peer import GET, N_PES, REPLY, REQUEST, SECONDS, Service, accepted, address_of
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base import comparisons, far, kernel_timeouts
 from pyshmem.base.far import DONE, FREE, PIECE, READY, SLOT_HEAD, SLOTS
 from test_service import sleeps

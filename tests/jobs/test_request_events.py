@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from far_peer import ADD_UINT64, FLUSH, GET, POST, PUT, PUT_STRIDED, UPDATE, Peer, Service
 from jobs import mpiexec
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base import far
 from pyshmem.timelines import merging
 from pyshmem.timelines.events import SENT, SERVICE, Event

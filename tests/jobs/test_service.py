@@ -20,7 +20,7 @@ from far_peer import (
     ADD_UINT64, BYE, CHALLENGE, FETCH, FLUSH, GET, GET_STRIDED, HELLO, JOB, N_PES, POST, PUT, PUT_STRIDED, REPLY, REQUEST,
     SECONDS, TOKEN, UPDATE, Peer, Service, accepted, address_of, sip_hash,
 )  # fmt: skip
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 SPINS = 500  # those of a PE with a core of its own
 
@@ -86,7 +86,7 @@ def test_strided_requests_touch_their_items_alone(service, peer):
 
 @pytest.mark.parametrize(
     "greeting",
-    [{"token": b"x" * 16}, {"token": TOKEN[:15] + b"x"}, {"job": 78}, {"magic": b"pyshmem1"}, {"pe": 4}, {"pe": -1}],
+    [{"token": b"x" * 16}, {"token": TOKEN[:15] + b"x"}, {"job": 78}, {"magic": b"pyshmem\2"}, {"pe": 4}, {"pe": -1}],
     ids=str,
 )
 def test_a_wrong_greeting_is_hung_up_on_and_executes_nothing(greeting, service):

@@ -9,7 +9,7 @@ import pytest
 from far_peer import (
     ADD_UINT64, FETCH, FLUSH, GET, GPU, POST, PUT, PUT_STRIDED, UPDATE, Peer, Service,
 )  # fmt: skip
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.far import OPERATORS, STAGE
 from standin_gpu import TYPES, Gpu
 from test_service import in_child

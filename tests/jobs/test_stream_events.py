@@ -6,7 +6,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.timelines import merging
 from pyshmem.timelines.streams import Copies
 from test_arrows import joined

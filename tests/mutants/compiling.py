@@ -9,9 +9,11 @@ import sysconfig
 import tempfile
 from pathlib import Path
 
-UNITS = {"runtime": "_native.c", "capi": "libpyshmem.c"}  # what is compiled with the headers of a room
+NATIVE = "native"  # the folder of all C files
+MODULE, LIBRARY = "module.c", "shmem/libpyshmem.c"  # the units there: the C files in the folder of LIBRARY belong to it
 # gcc before 14 only warns of a function that there is not, and the module then does not load
-CHECKED = ("-std=gnu11", "-fsyntax-only", "-Werror=implicit-function-declaration", '-DPYSHMEM_VERSION=""')
+CHECKED = ("-std=gnu11", "-D_GNU_SOURCE", "-fsyntax-only", "-Werror=implicit-function-declaration")
+DEFINED = '-DPYSHMEM_VERSION=""'
 
 
 def fault_of(path: Path, text: str) -> str:
@@ -27,20 +29,28 @@ def fault_of(path: Path, text: str) -> str:
 
 
 def _fault_of_c(path: Path, text: str) -> str:
-    """Compile the unit of the file's room, without code, in a folder of links where this one file is another."""
+    """Compile the unit of the file, without code, in a folder of links where this one file is another."""
     compiler = os.environ.get("CC") or shutil.which("cc") or "gcc"
+    native = next(each for each in path.parents if each.name == NATIVE)
     with tempfile.TemporaryDirectory() as name:
-        rooms = {path.parent, *(path.parent.parent / each for each in UNITS)}
-        sources = (each for room in rooms for pattern in ("*.c", "*.h", "include") for each in room.glob(pattern))
-        for source in sources:
-            link = Path(name, source.parent.name, source.name)
-            link.parent.mkdir(exist_ok=True)
+        for source in native.rglob("*.[ch]"):
+            link = Path(name, NATIVE, source.relative_to(native))
+            link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(source)
-        changed = Path(name, path.parent.name, path.name)
+        if (include := native.parent / "capi").is_dir():
+            Path(name, include.name).symlink_to(include)
+        changed = Path(name, NATIVE, path.relative_to(native))
         changed.unlink()
         changed.write_text(text)
-        unit = changed.with_name(UNITS.get(changed.parent.name, path.name))
-        command = [*compiler.split(), *CHECKED, "-I", sysconfig.get_path("include"), str(unit)]
+        unit = LIBRARY if path.parent.name == Path(LIBRARY).parent.name else MODULE
+        command = [
+            *compiler.split(),
+            *CHECKED,
+            DEFINED,
+            "-I",
+            sysconfig.get_path("include"),
+            str(Path(name, NATIVE, unit)),
+        ]
         checked = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
         return "" if checked.returncode == 0 else first_error(checked.stderr).replace(f"{name}/", "")
 

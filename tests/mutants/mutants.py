@@ -23,8 +23,8 @@ def _rooms(*names: str) -> str:
     return " ".join(f"pyshmem/{name}/**/*.py" for name in names)
 
 
-_C, _HOST, _RUNTIME = "pyshmem/runtime/_*.[ch]", "pyshmem/host/**/*.py", _rooms("base", "memory", "diagnosis", "start")
-_CAPI, _TIMELINES = "pyshmem/capi/*.h", "pyshmem/timelines/**/*.py"
+_C, _HOST, _RUNTIME = "pyshmem/native/**/*.[ch]", "pyshmem/host/**/*.py", _rooms("base", "memory", "diagnosis", "start")
+_CAPI, _TIMELINES = "pyshmem/native/shmem/*.[ch]", "pyshmem/timelines/**/*.py"
 _NEAR, _FAR, _TEAMS = (f"pyshmem/transport/{room}/*.py" for room in ("near", "far", "teams"))
 _KERNELS, _DEVICE = "pyshmem/kernels/*.py", "pyshmem/device/**/*.py"
 _GPU, _INTERPRETER = (f"pyshmem/device/arch/{side}/*.py" for side in ("gpu", "interpreter"))
@@ -53,7 +53,7 @@ MUTANTS = [
     Mutant("host-word-anywhere", _C, "if (symmetric.address % (symmetric.item < 8 ? symmetric.item : 8)) Py_RETURN_NONE;", "",
            "2 numpy_arrays not_aligned"),
     Mutant("host-words-anywhere", _HOST, 'require_aligned(routine, "ivars", operand)', "pass", "2 numpy_arrays not_aligned"),
-    Mutant("far-word-anywhere", _C, "if (is_misaligned(r)) {", "if (0) {", "jobs service not_aligned"),
+    Mutant("far-word-anywhere", _C, "if (request_is_misaligned(r)) {", "if (0) {", "jobs service not_aligned"),
     Mutant("far-refusal-is-not-told", _C, "if (nbytes == MISALIGNED) l->refused = 1, nbytes = 0;",
            "if (nbytes == MISALIGNED) nbytes = 0;", "2/1 far_routes not_aligned"),
     Mutant("far-scatter-of-nothing-writes-an-element", _C, "else if (b->count && b->item)", "else if (b->item)",
@@ -180,12 +180,12 @@ MUTANTS = [
     Mutant("torch-is-recorded-after-the-end", _TIMELINES, "self._torch.__exit__(None, None, None)", "pass",
            "jobs locality with_torch"),
     Mutant("events-have-the-data-of-the-call-before", _C, "located.found = 0;", "", "jobs timelines calls_say_bytes"),
-    Mutant("requests-have-the-number-of-the-one-before", _C, "note_sent(l->pe, l->sent, l->sent);",
-           "note_sent(l->pe, l->sent - 1, l->sent - 1);", "jobs request_events each_call"),
+    Mutant("requests-have-the-number-of-the-one-before", _C, "note_sent(l->conn.pe, l->sent, l->sent);",
+           "note_sent(l->conn.pe, l->sent - 1, l->sent - 1);", "jobs request_events each_call"),
     Mutant("requests-are-of-the-pe-that-executes-them", _TIMELINES, "known[each.to, each.pe, each.value",
            "known[each.pe, each.to, each.value", "jobs request_events each_call"),
     Mutant("service-ends-a-request-at-its-first-bytes", _C, "p->into += nbytes, p->rest -= nbytes;",
-           "p->into += nbytes, p->rest -= nbytes, end_served(p);", "jobs request_events span_of"),
+           "p->into += nbytes, p->rest -= nbytes, session_end_request(p);", "jobs request_events span_of"),
     Mutant("proxy-says-nothing-of-gets", _C, "x->gets[at].begun = begin_carried();", "x->gets[at].begun = 0;",
            "jobs request_events of_kernels"),
     Mutant("copies-count-from-the-first-event-of-all", _TIMELINES, "now - self._bases[-1].time > _AGAIN", "False",
@@ -278,7 +278,8 @@ MUTANTS = [
     Mutant("c-history-not-in-words", _C, "(t->call << FLAG_BITS | own->history)", "(t->call << FLAG_BITS)", "2 differing_calls different_roots"),
     Mutant("c-waits-look-at-no-calls", _C, "call_key(call) != call_key(own) ? number : 0", "0 ? number : 0", "2 differing_calls every_two"),
     Mutant("c-nodes-tell-no-calls", _C, "return known && heard !=", "return 0 && heard !=", "2/1 differing_calls every_two"),
-    Mutant("c-earlier-calls-are-refused-too", _C, "t->call >= own->wanted_from && !t->refuses", "!t->refuses", "3 differing_calls every_two"),
+    Mutant("c-earlier-calls-are-refused-too", _C, "t->call >= __atomic_load_n(&own->wanted_from, __ATOMIC_RELAXED) && !t->refuses",
+           "!t->refuses", "3 differing_calls every_two"),
     Mutant("c-no-mark-after-an-exception", _C, "if (t->failed || t->spin.failed) leave_team(t); else", "", "jobs native_collectives times_out"),
     Mutant("c-marks-not-seen-at-the-end", _C, "if (is_broken(t)) t->left = BROKEN;", "", "jobs native_collectives has_changed"),
     Mutant("c-mark-of-any-team", _C, "broken >> STAMP_BITS == counters(t)->refusals >> STAMP_BITS", "1", "jobs native_collectives outlive"),
@@ -322,17 +323,17 @@ MUTANTS = [
            "2 wait exception_of_a_signal_handler"),
     Mutant("c-far-wait-ends-one-request-early", _C, "while (!failed && l->executed < last) {", "while (!failed && l->executed + 1 < last) {",
            "2/1 amo fetching_atomic"),
-    Mutant("c-far-strided-put-without-a-stride", _C, "copy_bytes(at + i * r->value, payload + i * item, item);",
-           "copy_bytes(at + i * item, payload + i * item, item);", "2/1 rma iput_and_iget"),
+    Mutant("c-far-strided-put-without-a-stride", _C, "copy_unaligned(at + i * r->value, payload + i * item, item);",
+           "copy_unaligned(at + i * item, payload + i * item, item);", "2/1 rma iput_and_iget"),
     Mutant("c-service-trusts-every-request", _C, "return offset <= far->length && nbytes <= far->length - offset;",
            "return offset <= far->length || nbytes > 0;", "jobs service outside_the_heap"),
-    Mutant("c-the-service-is-not-woken-after-a-wait", _C, "report(s, EPOLLIN);", "", "jobs service waits_begin_and_end"),
+    Mutant("c-the-service-is-not-woken-after-a-wait", _C, "help_report(s, EPOLLIN);", "", "jobs service waits_begin_and_end"),
     Mutant("c-a-wait-executes-no-requests", _C, "if (!helping) {", "if (!helping) return 0; if (!helping) {",
            "jobs service service_sleeps_on"),
     Mutant("c-proxy-drain-returns-at-once", _C, "while (x) { uint64_t number", "while (0 && x) { uint64_t number",
            "jobs proxy drain_returns_after"),
-    Mutant("c-proxy-slot-free-before-its-data-are-sent", _C, "link_t *failed = sound ? perform_request(s) : NULL;",
-           "link_t *failed = NULL; end_request(x, s, NULL); if (sound) perform_request(s); return;", "jobs proxy a_slot_is_not_free"),
+    Mutant("c-proxy-slot-free-before-its-data-are-sent", _C, "link_t *failed = sound ? proxy_perform(s) : NULL;",
+           "link_t *failed = NULL; proxy_end(x, s, NULL); if (sound) proxy_perform(s); return;", "jobs proxy a_slot_is_not_free"),
     # ---- transport ----
     Mutant("near-signal-before-its-data", "pyshmem/transport/*.py", "self.put(place, source, nbytes) if home is not self:",
            "home.signal(update, word, value)\n        self.put(place, source, nbytes)\n        value *= update == 'set'\n"
@@ -569,8 +570,8 @@ MUTANTS = [
     Mutant("far-quiet-forgets-puts", _C, "if (r->op != FLUSH) l->due = l->sent;", "",
            "jobs far_waits not_for_the_messages_of_barriers"),
     Mutant("far-small-puts-go-one-by-one", _C, "now_ns() - l->put_at < SOON_NS", "0", "jobs held_puts one_message"),
-    Mutant("far-held-puts-stay", _C, "send_all_held(), s->held_since = 0;", "s->held_since = 0;", "jobs held_puts no_call_follows"),
-    Mutant("far-requests-pass-held-puts", _C, "*v = l->n_held ? all : all + 1;", "*v = all + 1;", "jobs held_puts does_not_pass_them"),
+    Mutant("far-held-puts-stay", _C, "batch_flush_all(), s->batch_since = 0;", "s->batch_since = 0;", "jobs held_puts no_call_follows"),
+    Mutant("far-requests-pass-held-puts", _C, "*v = l->batch_bytes ? all : all + 1;", "*v = all + 1;", "jobs held_puts does_not_pass_them"),
     Mutant("capi-long-waits-are-silent", _CAPI, 'RARE("tell_of_wait", (int64_t)s->name);', ";", "jobs c_library says_once"),
     Mutant("capi-collectives-are-waited-for-in-silence", _C, "made->team.spin.interrupted = (int (*)(spin_t *))watch;",
            "made->team.spin.interrupted = NULL;", "jobs c_library says_once"),

@@ -29,7 +29,7 @@ from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENT = Path(sys.prefix)  # a folder of the tree
-LIBRARIES = ("runtime/_native.abi3.so", "capi/libpyshmem.so")  # of the package
+LIBRARIES = ("native/_native.abi3.so", "capi/libpyshmem.so")  # of the package
 LOGS = ROOT / "build" / "mutants"
 SECONDS = 240  # of the tests of a mutant, after which they hang; generous, machines are slow and shared
 CAUGHT, SURVIVED, NO_PROGRAM = "caught", "SURVIVED", "DOES NOT COMPILE"

@@ -209,7 +209,7 @@ def test_an_mpi_without_thread_multiple_is_enough(start):
 
 WRONG = """
 import os
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 if os.environ["PMI_RANK"] == "1":
     opened = _native.far_open
@@ -227,7 +227,7 @@ def test_a_pe_with_a_wrong_token_is_refused_by_name(start):
 WAITING = """
 import os, pathlib, socket, time
 import pyshmem as shmem
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 opened = _native.far_open
 def open_and_tell(*words):

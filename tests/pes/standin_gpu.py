@@ -4,7 +4,7 @@ import ctypes
 import mmap
 
 import numpy as np
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.far import OPERATORS, STAGE
 from standin_driver import LAUNCH
 

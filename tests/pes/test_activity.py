@@ -10,7 +10,7 @@ from surroundings import until
 
 import pyshmem as shmem
 from pyshmem.launch import running
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base import activity
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import default

@@ -5,7 +5,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.host.collectives import pair_of
 from pyshmem.host.streams.copies import exchange
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.base.comparisons import EQ
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.base.job import job

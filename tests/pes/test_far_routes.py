@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 import torch
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.base.far import GPU, SHIFT
 from pyshmem.base.job import job

@@ -11,7 +11,7 @@ from pyshmem.distributed import lanes
 from pyshmem.kernels.bound_kernels import Bound
 from pyshmem.kernels.methods_by_size import APART, WORDS, Row
 from pyshmem.kernels.plans import kernels, remember
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.memory.heap import default, views
 from standin_driver import Driver
 from support import on_one_node

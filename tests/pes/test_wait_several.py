@@ -9,7 +9,7 @@ from support import AMO_INTEGERS, as_dtype, assert_same, foreign, name_of, neigh
 
 import pyshmem as shmem
 from pyshmem.host import wait
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.diagnosis import host_timeouts
 
 NAMES = ("all", "any", "some")

@@ -21,7 +21,7 @@ from pyshmem.check.schedules.interleaving import Grid, Program
 from pyshmem.device import arch
 from pyshmem.device.arch.interpreter.values import array, item_bytes, number
 from pyshmem.memory.cpu_heap import cpu
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 Call = Callable[..., Any]
 _MEETINGS = ("synchronise", "await_all", "await_member", "await_parts", "await_words")

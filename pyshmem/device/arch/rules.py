@@ -7,7 +7,7 @@ import math
 import triton
 import triton.language as tl
 
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 @triton.constexpr_function
@@ -232,7 +232,7 @@ def code_of(routine: str) -> int:
 
 @triton.constexpr_function
 def kind_of(what: str, cmp: int) -> int:
-    """Return op and flags of an event, as event_t of pyshmem/runtime/_events.h has them side by side."""
+    """Return op and flags of an event, as event_t of pyshmem/native/trace/file.h has them side by side."""
     word, before, on_gpu = 8 << 8, 16 << 8, 4 << 8
     ops = {"set": 1 | word, "add": 2 | word, "meet": 3, "span": 4, "waits": 16 + cmp | word}
     return on_gpu | (ops["waits"] | before if what == "wait" else ops[what])

@@ -13,7 +13,7 @@ import torch
 from pyshmem.host.partitioned.layout import Cut, Layout
 from pyshmem.host.partitioned.moves import Indices, Move, Runs
 from pyshmem.memory.heap import heaps
-from pyshmem.runtime._native import copy_blocks
+from pyshmem.native._native import copy_blocks
 
 # of the fields of a dimension those that count indices; 4 and 8 are the room, and pitches later
 _INDICES = (0, 1, 4, 5, 8)
@@ -21,7 +21,7 @@ _INDICES = (0, 1, 4, 5, 8)
 _ROW = 8192
 _PAST_CACHES = 8 << 20
 
-Table = np.ndarray[Any, Any]  # a row for each run of an axis: the fields of run_t in _blocks.h
+Table = np.ndarray[Any, Any]  # a row for each run of an axis: the fields of run_t in base/blocks.h
 
 
 def by_kernel(
@@ -137,5 +137,5 @@ def _scaled(table: Table, to: int, source: int) -> Table:
 
 
 def _axis(to: int, source: int, table: Table) -> bytes:
-    """One axis of a plan: an axis_t of _blocks.h and the runs."""
+    """One axis of a plan: an axis_t of base/blocks.h and the runs."""
     return np.array([to, source, len(table)], np.int64).tobytes() + table.astype(np.int64).tobytes()

@@ -39,7 +39,7 @@ from pyshmem.kernels.methods_by_size import COPY, first, tables
 from pyshmem.kernels.plans import kernels, known, remember
 from pyshmem.memory.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.memory.heap import default, views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.routes import pending, streams
 from pyshmem.transport.teams.compared_calls import Watched
 from pyshmem.transport.teams.operators import OPERATORS, Op

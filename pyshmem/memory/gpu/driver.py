@@ -14,7 +14,7 @@ from typing import Any
 
 from pyshmem.base.comparisons import EQ, GE
 from pyshmem.memory import descriptors
-from pyshmem.runtime._native import enqueue, forget_errors
+from pyshmem.native._native import enqueue, forget_errors
 
 POSIX_FD = 1  # the kind of shareable handle
 PINNED, UNCACHED = 1, 0x40000000  # kinds of virtual memory; UNCACHED exists from ROCm 7.2

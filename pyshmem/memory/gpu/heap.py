@@ -21,7 +21,7 @@ from pyshmem.memory.allocator import Allocator
 from pyshmem.memory.gpu.driver import Driver, DriverError
 from pyshmem.memory.gpu.mapping import Choice, IpcMapping, VmmMapping
 from pyshmem.memory.heap import Heap
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

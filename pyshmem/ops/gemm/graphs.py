@@ -13,7 +13,7 @@ from pyshmem.diagnosis.event_ring import ring
 from pyshmem.kernels.compiled import graph_launcher, refuse_launch
 from pyshmem.memory.gpu.driver import Driver
 from pyshmem.memory.heap import default
-from pyshmem.runtime._native import launch_graph
+from pyshmem.native._native import launch_graph
 
 _capturing = torch._C._cuda_isCurrentStreamCapturing  # torch.cuda's function takes twice the time
 # the first version of each vendor's driver whose graphs keep all edges; None: no release is known. HIP's classic executor,

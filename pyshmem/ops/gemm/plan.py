@@ -13,6 +13,7 @@ from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.memory.heap import views
+from pyshmem.native._native import layout
 from pyshmem.ops import autocast, descriptions, gradients, plans, rows
 from pyshmem.ops.agreement import on_all, require_no_capture
 from pyshmem.ops.descriptions import all_but, described
@@ -44,7 +45,6 @@ from pyshmem.ops.plans import Call, Request, plan_for
 from pyshmem.ops.results import InTurn
 from pyshmem.ops.shares import share_of
 from pyshmem.ops.workspace import room_for
-from pyshmem.runtime._native import layout
 
 ONE_LAUNCH = ("fused", "workgroup_specialized")
 _BUT_ROWS = all_but(3)  # those of a, which follows a result of None

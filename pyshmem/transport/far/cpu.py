@@ -1,7 +1,7 @@
 """The route to the CPU memory of far PEs, those on other nodes, whose service threads execute requests.
 
 Requests travel over TCP, and so do data, unless a fabric carries those of puts and gets, see fabric. The calls are in
-_far.h, the connections in _links.h, and what executes requests in _service.h.
+far/calls.h, the connections in far/link.h, and what executes requests in far/server.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order; the native functions order what the fabric carries.
@@ -32,7 +32,7 @@ from pyshmem.memory import descriptors
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import default
 from pyshmem.memory.words import native
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.far import interfaces
 from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy

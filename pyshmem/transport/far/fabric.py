@@ -1,4 +1,4 @@
-"""What carries puts, gets and requests between nodes: a fabric, through libfabric, or TCP. See _fabric.h and _wires.h.
+"""What carries puts, gets and requests between nodes: a fabric, through libfabric, or TCP. See native/far/.
 
 ``auto`` takes providers of hardware only. Before a provider is used, a PE of each node writes to one of each other node and
 reads back, PE 0 finds out whether the provider says that data are in place when they are not, and requests are answered.
@@ -20,7 +20,7 @@ from pyshmem.base.job import job
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.heap import Heap
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.far.libfabric import FABRICS, library
 
 _BY_ADDRESS = ("tcp", "net", "sockets", "udp")  # providers that need the address of the network interface

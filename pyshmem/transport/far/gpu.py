@@ -1,7 +1,7 @@
 """The routes to far PEs for arrays in GPU memory. The data pass through pinned CPU memory, unless a fabric takes GPU memory.
 
 A request is ordered after the work on torch's current stream, as an operation on the GPU memory of a near PE is: the call
-waits for that work. The service of the target executes the request on its GPU, see _far_gpu.h.
+waits for that work. The service of the target executes the request on its GPU, see far/execute_gpu.h.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyshmem.base.job import job
 from pyshmem.kernels.compiled import refuse_launch
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.gpu.heap import gpu
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.far import own_stream
 from pyshmem.transport.far.cpu import Far
 from pyshmem.transport.far.fabric import fabric

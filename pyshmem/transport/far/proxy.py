@@ -1,4 +1,4 @@
-"""The ring through which compiled kernels reach far PEs, and the thread that executes their requests: see _proxy.h.
+"""The ring through which compiled kernels reach far PEs, and the thread that executes their requests: see far/proxy.h.
 
 The first device context of a team that spans nodes creates both.
 """
@@ -12,7 +12,7 @@ import torch
 from pyshmem.base.far import PIECE, SLOT_HEAD, SLOTS
 from pyshmem.base.kernel_timeouts import CODES
 from pyshmem.memory.heap import Heap
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 class Proxy:

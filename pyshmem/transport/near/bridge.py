@@ -8,7 +8,7 @@ import torch
 
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Heap
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.route import Route
 
 if TYPE_CHECKING:

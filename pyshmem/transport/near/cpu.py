@@ -1,6 +1,6 @@
 """The route to the CPU memory of near PEs. The core copies and performs atomics; operations are complete on return.
 
-The functions are in C: _near.h, and _words.h for atomics.
+The functions are in C: python/copies.c, and base/word.h for atomics.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.words import OnCpu, native
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.route import Route, atomics_of
 
 

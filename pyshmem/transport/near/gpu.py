@@ -23,7 +23,7 @@ from pyshmem.memory.arguments import BOUNDS
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.gpu.heap import gpu, raw_stream
 from pyshmem.memory.words import LOAD, TEST, Words, any_holds
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.near.bridge import WORDS, Bridge, spread
 from pyshmem.transport.route import Route, atomics_of
 

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import torch
 
+from pyshmem.base import layout
 from pyshmem.base.errors import ArgumentError, OutOfRangeError, grouped, listed, refuse
 from pyshmem.diagnosis.host_timeouts import site
 from pyshmem.memory.arguments import integer_of
 
-_NOTE = 256  # the most bytes that share passes
+_NOTE = layout.number("NOTE")  # the most bytes that share passes
 
 
 class Watched:
@@ -50,10 +51,10 @@ class Watched:
         notes: list[bytes] = self._meeting.share(routine, note, *call)
         return notes
 
-    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
-        root = f"root {integer_of(detail)}, " if routine == "broadcast" else ""
-        self.compare_arrays(routine, source, size, root)
-        left: int = self._meeting.quick(routine, call, detail, target, source, size)
+    def quick(self, routine: str, call: int, root: Any, target: Any, source: Any, size: Any) -> int:
+        told = f"root {integer_of(root)}, " if routine == "broadcast" else ""
+        self.compare_arrays(routine, source, size, told)
+        left: int = self._meeting.quick(routine, call, root, target, source, size)
         self._compared = routine if left else ""
         return left
 

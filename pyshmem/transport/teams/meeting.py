@@ -21,7 +21,7 @@ from pyshmem.memory import areas
 from pyshmem.memory.arguments import may_be_private
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Heap, views
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 from pyshmem.transport.teams import kernels, staging, tensors
 from pyshmem.transport.teams.operators import (
     BROKEN,
@@ -38,7 +38,7 @@ from pyshmem.transport.teams.operators import (
     Fold,
 )
 
-native_heap = cpu  # of which the C code performs the collectives: _collectives.h, _reductions.h
+native_heap = cpu  # of which the C code performs the collectives: team/collectives.h, team/reductions.h
 
 
 class Meeting:
@@ -61,7 +61,7 @@ class Meeting:
         self.name, self.me, self.area_index = name, me, area_index
         self.pes, self.size = pes, len(pes)
         self.spans = any(pe in cpu.far_deltas for pe in pes)  # several nodes
-        # as the native module knows a team, see to_team in _teams.h
+        # as the native module knows a team, see to_team in python/teams.c
         self.wires = areas.area(area_index), *_distances(pes, me, self.spans)
 
     def sync(self, routine: str, call: Call | None = None) -> None:
@@ -94,12 +94,12 @@ class Meeting:
         """Meet, and return what remains to be done: STAGED if ``private`` is not 0 on some member."""
         return self._step(_native.agree, private, word)
 
-    def quick(self, routine: str, call: int, detail: Any, target: Any, source: Any, size: Any) -> int:
+    def quick(self, routine: str, call: int, root: Any, target: Any, source: Any, size: Any) -> int:
         """Perform a collective by one native call, and return what remains to be done.
 
         UNTOUCHED: everything, because the arguments need the slow path. STAGED: the call has begun; some arrays are private.
         DIFFERENT, UNLIKE, BROKEN: the call must be refused.
-        call, detail: the numbers of _native.quick.
+        call: its number, of diagnosis.mismatched_calls. root: of a broadcast.
         """
         try:
             left: int = _native.quick(
@@ -107,7 +107,7 @@ class Meeting:
                 job.timeout,
                 job.spins,
                 call,
-                detail,
+                root,
                 views,
                 native_heap,
                 target,

@@ -8,9 +8,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.base import layout
 from pyshmem.diagnosis.mismatched_calls import CODES, FIRST_FOLD, Call
 from pyshmem.memory.heap import Heap
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 Op = Literal["sum", "prod", "min", "max", "and", "or", "xor"]
 HALF = (torch.float16, torch.bfloat16)
@@ -20,7 +21,7 @@ LOOPS = {dtype: loop for loop, dtype in enumerate(_NATIVE["sum"])}
 
 
 class Operator(NamedTuple):
-    code: int  # its number in _loops.h
+    code: int  # its number in base/combine.h
     torch: Callable[..., Any]
     numpy: Callable[..., Any]  # for dtypes that torch lacks, which have no native loop
     dtypes: tuple[Any, ...]
@@ -39,10 +40,13 @@ OPERATORS = {
     op: Operator(code, by_torch, by_numpy, (*_NATIVE[op], *map(np.dtype, others)))
     for code, (op, (by_torch, by_numpy, others)) in enumerate((op, _FUNCTIONS[op]) for op in _NATIVE)
 }
-REDUCE, INSCAN, EXSCAN = range(3)  # how a Fold combines
-# what remains to be done of a collective, as in _teams.h
-DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN = range(7)
-TARGET, SOURCE = 1, 2  # bits of ``private``: which of a call's arrays are private
+REDUCE, INSCAN, EXSCAN = layout.numbers("REDUCE", "INSCAN", "EXSCAN")  # how a Fold combines
+# what remains to be done of a collective, see team/team.h
+DONE, UNTOUCHED, STAGED, REFUSED, DIFFERENT, UNLIKE, BROKEN = layout.numbers(
+    "DONE", "UNTOUCHED", "STAGED", "REFUSED", "DIFFERENT", "UNLIKE", "BROKEN"
+)
+# bits of ``private``: which of the arrays of a call are private
+TARGET, SOURCE = layout.numbers("PRIVATE_TARGET", "PRIVATE_SOURCE")
 
 
 class Fold(NamedTuple):

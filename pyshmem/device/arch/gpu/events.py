@@ -1,7 +1,7 @@
 """Events of compiled kernels: what a program did and when, in a ring that the host reads after the kernels.
 
-The ring is a word that counts the events, then, from EVENTS_HEAD on, event_t of pyshmem/runtime/_events.h, which one thread
-of the program writes. It takes the event's place as the call begins, so that the latency of the atomic passes during the
+The ring is a word that counts the events, then, from EVENTS_HEAD on, event_t of native/trace/file.h, which one thread of the
+program writes. It takes the event's place as the call begins, so that the latency of the atomic passes during the
 call. An event beyond the ring is only counted. Without a ring, where ctx.events is 0, these functions compile to nothing.
 """
 

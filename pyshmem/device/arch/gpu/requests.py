@@ -1,4 +1,4 @@
-"""Requests of kernels on GPUs to far PEs. A kernel writes them into a ring, and the proxy sends them: see _proxy.h.
+"""Requests of kernels on GPUs to far PEs. A kernel writes them into a ring, and the proxy sends them: see far/proxy.h.
 
 All threads of the program make a request together. ``place`` is the address of memory on a far PE, or a pointer that holds
 one. The data of a put lie in the slot when the request is written, so its source is free at once; a get copies them from

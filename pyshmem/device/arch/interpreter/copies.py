@@ -11,7 +11,7 @@ from pyshmem.base.far import SHIFT
 from pyshmem.device.arch.interpreter import far
 from pyshmem.device.arch.interpreter.translation import away, translate
 from pyshmem.device.arch.interpreter.values import array, item_bytes, number, rounded
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 def copy(ctx: Any, dest: Any, source: Any, nelems: Any) -> None:

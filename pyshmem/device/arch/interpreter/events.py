@@ -8,15 +8,16 @@ from typing import Any
 
 import triton.language as tl
 
+from pyshmem.base import layout
 from pyshmem.device.arch.fields import decoded
 from pyshmem.device.arch.interpreter.checks import check_waited
 from pyshmem.device.arch.interpreter.values import array, item_bytes, number
 from pyshmem.device.arch.rules import kind_of, kind_of_write, size_of, text_of
 from pyshmem.memory.cpu_heap import cpu
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 TRACK = 1  # of kernels, in events
-_FAR, _ON_GPU = 1, 4  # flags of event_t of pyshmem/runtime/_events.h
+_FAR, _ON_GPU = layout.numbers("EVENT_FAR", "EVENT_ON_GPU")
 
 
 class Recording:

@@ -10,7 +10,7 @@ from triton.runtime.interpreter import TensorHandle, _get_np_dtype
 
 from pyshmem.base.far import OPERATORS, SHIFT, TYPES
 from pyshmem.device.arch.interpreter.values import array, item_bytes, number
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 _KINDS = {getattr(tl, name): name for name in TYPES}
 

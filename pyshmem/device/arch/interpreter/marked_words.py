@@ -10,7 +10,7 @@ from triton.runtime.interpreter import TensorHandle
 
 from pyshmem.device.arch.interpreter.team_flags import await_word
 from pyshmem.device.arch.interpreter.values import array, decoded, number
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 def store_words(ctx: Any, address: Any, places: Any, later: Any, words: Any, mark: Any, mask: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyshmem.device.arch.interpreter.values import number
 from pyshmem.device.arch.targets import is_direct
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 def join(ctx: Any) -> None:

@@ -8,7 +8,7 @@ import triton.language as tl
 
 from pyshmem.device.arch.interpreter import far
 from pyshmem.device.arch.interpreter.values import number
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 def set_signal(ctx: Any, pointer: Any, value: Any) -> None:

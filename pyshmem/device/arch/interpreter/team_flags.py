@@ -7,6 +7,7 @@ import time
 from functools import partial
 from typing import Any, NoReturn
 
+from pyshmem.base import layout
 from pyshmem.base.comparisons import GE
 from pyshmem.base.errors import OutOfRangeError, listed
 from pyshmem.base.job import job
@@ -18,9 +19,9 @@ from pyshmem.device.arch.interpreter.values import decoded, number
 from pyshmem.diagnosis import broken_teams, mismatched_calls
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.memory import areas
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
-BROKEN = 6  # as in _teams.h
+BROKEN = layout.number("BROKEN")
 _LOOK = 0.1  # seconds between two looks whether a member has left a call
 
 

@@ -13,7 +13,7 @@ from pyshmem.device.arch.interpreter.refusing import in_kernel
 from pyshmem.device.arch.interpreter.values import fit, number, tensor_of
 from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.memory.cpu_heap import cpu
-from pyshmem.runtime import _native
+from pyshmem.native import _native
 
 
 def wait(ctx: Any, routine: str, argument: str, pointer: Any, cmp: Any, value: Any) -> Any:

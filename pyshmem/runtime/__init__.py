@@ -1,1 +1,0 @@
-"""The C engine: the extension module _native, of one header for each purpose."""
