@@ -89,7 +89,7 @@ def _source(name: str) -> str:
 
 def versions() -> str:
     """Return the versions of Python and of the packages, such as "Python 3.11.7, torch 2.13.0, ..."."""
-    names = (*OLDEST, "mpich", "cupy")
+    names = (*OLDEST, "mpich", "cupy", "rocm-sdk-core")  # the last has ROCm's libraries, from 7.14 on
     found = [
         f"{name} {found}"
         for name in names

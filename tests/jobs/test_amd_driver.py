@@ -236,6 +236,25 @@ print("used")
     assert (status, out) == (0, "used\n"), err
 
 
+def test_the_library_of_torchs_wheels_is_used_where_another_has_loaded_the_machines(library, tmp_path):
+    """Wheels for ROCm 7.14 and later have it in _rocm_sdk_core, under a name with a version alone."""
+    program = """
+import shutil
+from pyshmem.memory.gpu.driver import default_library
+folders = [f"{sys.argv[2]}/{part}" for part in ("opt/rocm/lib", "site-packages/_rocm_sdk_core/lib")]
+paths = [os.path.join(folder, "libamdhip64.so.7") for folder in folders]
+for folder, path in zip(folders, paths):
+    os.makedirs(folder)
+    shutil.copy(sys.argv[1], path)
+    ctypes.CDLL(path)
+assert default_library("hip") == paths[1], default_library("hip")
+Driver("hip", 0)
+print("used")
+"""
+    status, out, err = python(HEAD + program, str(library), str(tmp_path), tmp_path=tmp_path)
+    assert (status, out) == (0, "used\n"), err
+
+
 def test_a_missing_library_is_an_os_error_with_its_name():
     with pytest.raises(OSError, match="/nowhere/libamdhip64.so"):
         Driver("hip", 0, "/nowhere/libamdhip64.so")

@@ -574,6 +574,13 @@ MUTANTS = [
            "jobs c_library each_kind"),
     # ---- the first day on AMD GPUs ----
     Mutant("amd-index-without-an-accepted-torch", "README.md", "whl/rocm7.2", "whl/rocm7.0", "jobs amd_install every_index"),
+    Mutant("amd-line-that-takes-cudas-triton", "docs/amd.md", "tomli && pip install --no-deps .", "tomli && pip install '.[mpich]'",
+           "jobs install_lines a_line_of"),
+    Mutant("amd-gpu-tests-take-cudas-triton", "Makefile", "pip install --no-deps .;", "pip install '.[test]';",
+           "jobs install_lines tests_on_gpus_keep"),
+    Mutant("amd-cupy-that-has-no-wheel", "Makefile", "BESIDE_ROCM := cupy-rocm-7-0", "BESIDE_ROCM := cupy", "jobs install_lines tests_on_gpus_keep"),
+    Mutant("amd-library-of-the-machine", "pyshmem/memory/gpu/*.py", "key=lambda path: (not any(each in path for each in _OF_TORCH), path), ", "",
+           "jobs amd_driver torchs_wheels"),
     Mutant("amd-errors-are-left-to-torch", "pyshmem/memory/gpu/*.py", 'if code and self.has("last_error"):', "if False:",
            "jobs amd_driver leaves_its_error"),
     Mutant("amd-a-queue-for-each-side", _OPS, "len(_ring) == MOST_ON_HIP", "len(_ring) == 40", "jobs amd_queues four_side"),

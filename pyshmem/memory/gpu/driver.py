@@ -24,6 +24,7 @@ _ALREADY_ENABLED = 704  # the code for peer access in CUDA and HIP
 _NO_CONTEXT = 201  # this thread has not used the GPU yet
 _NOT_READY = 600
 _ANY_DIRECTION = 4  # hipMemcpyDefault
+_OF_TORCH = ("/torch/lib/", "/_rocm_sdk_")  # folders of the libamdhip64 that torch's wheels bring
 _IPC_HINT = "; set HSA_ENABLE_IPC_MODE_LEGACY to 0 or to 1 on all PEs to select ROCm's other way to share memory"
 
 _IMPORT_HINT = (
@@ -171,12 +172,15 @@ class DriverError(Exception):
 
 
 def default_library(vendor: str) -> str:
-    """Return libcuda, or the libamdhip64 that torch has loaded, because two copies of it do not share contexts."""
+    """Return libcuda, or the libamdhip64 that torch has loaded, because two copies of it do not share contexts.
+
+    torch has it in its own folder, or from the wheels of ROCm 7.14 and later; another library may have loaded the machine's.
+    """
     if vendor == "cuda":
         return "libcuda.so.1"
     with open("/proc/self/maps") as maps:
         loaded = {line.split(None, 5)[5].strip() for line in maps if "/libamdhip64.so" in line}
-    return min(loaded, default="libamdhip64.so")
+    return min(loaded, key=lambda path: (not any(each in path for each in _OF_TORCH), path), default="libamdhip64.so")
 
 
 class _Thread(threading.local):
