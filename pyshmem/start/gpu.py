@@ -162,8 +162,25 @@ def _divide(driver: Driver, world: Comm) -> None:
             wants = "GPUs with peer access, a start by MPI, or PYSHMEM_HEAP=cpu"
             refuse(UnreachableError, "init", "device", got, wants)
         nodes.divide(world, group[job.node_comm.rank])
-    gpus = list(zip(job.hosts, world.allgather(own), strict=True))
-    gpu.shared = len(set(gpus)) < len(gpus)
+    mine = driver.device, tuple(driver.bus_ids), driver.uuid()
+    gpu.shared = shared(list(zip(job.hosts, world.allgather(mine), strict=True)))
+
+
+def shared(pes: Sequence[tuple[Any, tuple[int, tuple[str, ...], str]]]) -> bool:
+    """Return whether two PEs use one GPU.
+
+    Bus ids tell GPUs apart, and partitions of an AMD GPU too, or not. UUIDs do, where the driver has them, and ordinals
+    where all PEs of a host see the same devices.
+
+    pes: of each, its host, the ordinal of its GPU, the bus ids of all devices that it sees, and the GPU's UUID.
+    """
+    lists: dict[Any, set[tuple[str, ...]]] = {}
+    for host, (_, bus_ids, _) in pes:
+        lists.setdefault(host, set()).add(bus_ids)
+    used = {
+        (host, bus_ids[device], uuid, device if len(lists[host]) == 1 else -1) for host, (device, bus_ids, uuid) in pes
+    }
+    return len(used) < len(pes)
 
 
 def groups(pes: Sequence[tuple[str, Sequence[str], bool]]) -> list[int]:

@@ -75,6 +75,38 @@ def test_devices_are_told_apart_by_bus_id_and_a_hidden_one_is_unknown(library):
     assert reached == [True, True, None]
 
 
+def test_partitions_of_one_gpu_get_access_to_each_other_though_they_have_one_bus_id(library):
+    """A GPU in CPX mode: eight devices. Before ROCm 7 memory of one without access is a fault of memory."""
+    standin = Standin(library, version="6.4", devices="0,1,2,3,4,5,6,7,8", partitions=8)
+    driver = Driver("hip", 3, standin.path)
+    assert driver.bus_ids == ["0000:00:00.0"] * 8 + ["0000:01:00.0"]
+    assert [driver.reaches(bus_id) for bus_id in ("0000:00:00.0", "0000:01:00.0", "0000:02:00.0")] == [True, True, None]
+    driver.enable_access("0000:00:00.0")
+    enabled = [call.values["peer"] for call in standin.calls() if call.name == "hipDeviceEnablePeerAccess"]
+    assert enabled == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("one_uuid", [0, 1])
+@pytest.mark.parametrize("visible", ["0,1,2,3,4,5,6,7", "each its own"])
+def test_pes_on_partitions_of_one_gpu_share_none_where_ordinals_or_uuids_tell_them_apart(visible, one_uuid, library):
+    """Ordinals where all PEs see one list, UUIDs always. Without either, they are taken to share the GPU, which is safe."""
+    pes = []
+    for pe in range(8):
+        devices = visible if "," in visible else str(pe)
+        driver = Driver("hip", pe if "," in visible else 0, Standin(library, devices=devices, partitions=8, one_uuid=one_uuid).path)
+        pes.append(("host", (driver.device, tuple(driver.bus_ids), driver.uuid())))
+    assert opening.shared(pes) == ("," not in visible and bool(one_uuid))
+    assert opening.shared([*pes, pes[3]]), "two PEs on one partition"
+
+
+def test_pes_of_several_hosts_share_no_gpu_though_ordinals_and_bus_ids_are_alike():
+    seen = (0, ("0000:03:00.0", "0000:04:00.0"), "")
+    assert not opening.shared([("one", seen), ("two", seen)])
+    assert opening.shared([("one", seen), ("two", seen), ("one", seen)])
+    elsewhere = (1, ("0000:04:00.0", "0000:03:00.0"), "")  # another order of HIP_VISIBLE_DEVICES
+    assert opening.shared([("one", seen), ("one", elsewhere)])
+
+
 def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden_devices(library):
     standin = Standin(library, devices="0,1")
     driver = Driver("hip", 0, standin.path)
