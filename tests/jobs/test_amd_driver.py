@@ -16,6 +16,7 @@ from pyshmem.base.errors import LaunchError
 from pyshmem.base.far import STAGE
 from pyshmem.memory.gpu import driver as seam
 from pyshmem.start import gpu as opening
+from pyshmem.start import requirements
 from pyshmem.memory.gpu.driver import COARSE, PINNED, Driver, DriverError
 from pyshmem.memory.gpu.mapping import IpcMapping, VmmMapping
 from standin import HEAD, Alone, Ledger, Standin, contents
@@ -48,6 +49,29 @@ def test_a_gpu_without_fences_of_its_own_is_refused_by_name_unless_the_user_allo
         opening._require_arch(Alone(), arch)
     assert f"device: got a {arch} on PE 0 ({known}" in str(caught.value)
     assert "wants gfx90a, gfx942, gfx950 or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1" in str(caught.value)
+    monkeypatch.setenv("PYSHMEM_ALLOW_ARCH", "1")
+    opening._require_arch(Alone(), arch)
+
+
+@pytest.mark.parametrize(
+    ("arch", "version", "wrong"),
+    [
+        ("gfx950", "3.7.0+amd.rocm7.0.0.git89002410", True),
+        ("gfx950", "3.7.1+rocm7.2.git12345678", False),
+        ("gfx950", "3.7.1", False),
+        ("gfx950", "3.8.0+amd.rocm7.14", False),
+        ("gfx942", "3.7.0+amd.rocm7.0.0.git89002410", False),
+    ],
+)
+def test_a_triton_that_compiles_wrongly_for_a_gpu_is_refused_by_its_build_tag(arch, version, wrong, monkeypatch):
+    monkeypatch.delenv("PYSHMEM_ALLOW_ARCH", raising=False)
+    monkeypatch.setattr(requirements, "version_of", lambda name: version if name == "triton-rocm" else "")
+    if not wrong:
+        return opening._require_arch(Alone(), arch)
+    with pytest.raises(LaunchError) as caught:
+        opening._require_arch(Alone(), arch)
+    assert f"device: got a {arch} on PE 0 (Triton {version}: " in str(caught.value)
+    assert "wants the Triton of torch for ROCm; PYSHMEM_ALLOW_ARCH=1 tries it" in str(caught.value)
     monkeypatch.setenv("PYSHMEM_ALLOW_ARCH", "1")
     opening._require_arch(Alone(), arch)
 
