@@ -117,7 +117,9 @@ def test_pes_on_partitions_of_one_gpu_share_none_where_ordinals_or_uuids_tell_th
     pes = []
     for pe in range(8):
         devices = visible if "," in visible else str(pe)
-        driver = Driver("hip", pe if "," in visible else 0, Standin(library, devices=devices, partitions=8, one_uuid=one_uuid).path)
+        driver = Driver(
+            "hip", pe if "," in visible else 0, Standin(library, devices=devices, partitions=8, one_uuid=one_uuid).path
+        )
         pes.append(("host", (driver.device, tuple(driver.bus_ids), driver.uuid())))
     assert opening.shared(pes) == ("," not in visible and bool(one_uuid))
     assert opening.shared([*pes, pes[3]]), "two PEs on one partition"

@@ -45,7 +45,10 @@ def wheel(folder, name, version, requires):
     extras = {found for each in requires for found in re.findall(r"""extra == ["']([\w-]+)""", each)}
     head = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     head += [f"Provides-Extra: {each}" for each in sorted(extras)] + [f"Requires-Dist: {each}" for each in requires]
-    files = {"METADATA": "\n".join(head) + "\n", "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"}
+    files = {
+        "METADATA": "\n".join(head) + "\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
     with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as file:
         for each, text in files.items():
             file.writestr(f"{stem}.dist-info/{each}", text)
