@@ -32,21 +32,7 @@ ON_GPUS = ("mapping", "large")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    parser = argparse.ArgumentParser(
-        "pyshmem doctor", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument(
-        "-n", "--np", type=int, metavar="PES", help="by default one for each GPU, at least 2, at most 8"
-    )
-    parser.add_argument("--report", metavar="FILE", type=Path, help="write what is printed to FILE, without names")
-    parser.add_argument(
-        "--add", metavar="FILE", type=Path, nargs="+", default=[], help="with --report: add these files"
-    )
-    options = parser.parse_args(arguments)
-    if missing := [str(each) for each in options.add if not each.is_file()]:
-        parser.error(f"--add: got {missing[0]}, which is no file")
-    if options.add and not options.report:
-        parser.error("--add needs --report FILE")
+    options = _options(arguments)
     if options.report:
         return report.write(options.report.resolve(), _again(options.np), options.add)
     if info.show():
@@ -71,6 +57,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed |= "FAILED" in line
     print("doctor: something failed, see FAILED above" if failed else "doctor: all that was examined works", flush=True)
     return int(failed)
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        "pyshmem doctor", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "-n", "--np", type=int, metavar="PES", help="by default one for each GPU, at least 2, at most 8"
+    )
+    parser.add_argument("--report", metavar="FILE", type=Path, help="write what is printed to FILE, without names")
+    parser.add_argument(
+        "--add", metavar="FILE", type=Path, nargs="+", default=[], help="with --report: add these files"
+    )
+    options = parser.parse_args(arguments)
+    if missing := [str(each) for each in options.add if not each.is_file()]:
+        parser.error(f"--add: got {missing[0]}, which is no file")
+    if options.add and not options.report:
+        parser.error("--add needs --report FILE")
+    return options
 
 
 def gpus() -> int:

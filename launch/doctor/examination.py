@@ -70,7 +70,7 @@ def large(world: Any) -> Iterator[Finding]:
     if not all(world.allgather(index is not None and large_checks.room(index, world.size))):
         yield Finding(check, "", "", f"not examined: wants {large_checks.heap_bytes(world.size) >> 30} GiB of each GPU")
         return
-    shmem.init(heap_size=large_checks.heap_bytes(world.size))
+    shmem.init(heap_size=large_checks.heap_bytes(world.size), device="cuda")
     faults = "; ".join(filter(None, large_checks.large()))
     yield gathered(world, check, "PYSHMEM_PEER_MAP=ipc, and smaller messages; report this: iris#532", faults)
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
 from functools import cached_property
 from typing import Any
 
 from pyshmem.base.comparisons import EQ, GE
 from pyshmem.memory import descriptors
+from pyshmem.memory.gpu.layouts import Access, Fill, IpcHandle, Location, Properties
 from pyshmem.runtime._native import enqueue, forget_errors
 
 POSIX_FD = 1  # the kind of shareable handle
@@ -33,51 +34,6 @@ _IMPORT_HINT = (
     "(Slurm: --gpus-per-node and --gpu-bind=none in place of --gpus-per-task; Flux: -o gpu-affinity=on), or set "
     "PYSHMEM_PEER_MAP=none"
 )
-
-
-class Location(ctypes.Structure):
-    _fields_ = (("kind", c_int), ("device", c_int))
-
-
-class Properties(ctypes.Structure):
-    """CUmemAllocationProp and hipMemAllocationProp, which have the same layout."""
-
-    _fields_ = (
-        ("kind", c_int),
-        ("handles", c_int),
-        ("location", Location),
-        ("metadata", c_void_p),
-        ("compression", c_uint8),
-        ("rdma", c_uint8),
-        ("usage", c_uint16),
-        ("reserved", c_uint8 * 4),
-    )
-
-
-class Access(ctypes.Structure):
-    """CUmemAccessDesc and hipMemAccessDesc."""
-
-    _fields_ = (("location", Location), ("flags", c_int))
-
-
-class Fill(ctypes.Structure):
-    """hipMemsetParams: a node of a graph that fills memory."""
-
-    _fields_ = (
-        ("target", c_void_p),
-        ("element", c_uint),
-        ("height", c_size_t),
-        ("pitch", c_size_t),
-        ("value", c_uint),
-        ("width", c_size_t),
-    )
-
-
-class IpcHandle(ctypes.Structure):
-    """A handle of 64 bytes, which another process opens."""
-
-    _fields_ = (("bytes", c_uint8 * 64),)
-
 
 _WORD, _SIZE, _POINTER = c_uint64, c_size_t, c_void_p
 # operation: (CUDA's symbol, HIP's symbol, types of the arguments); None: the driver lacks the operation
