@@ -31,7 +31,7 @@ MINUTES_test-nodes := 2
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 
-.PHONY: help demo test test-native test-nodes check-native test-jobs test-codegen test-oldest-triton test-many test-meshes test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
+.PHONY: help demo test test-native test-nodes check-native test-jobs test-codegen test-oldest-triton test-many test-meshes test-slurm test-amd-emulated test-sanitized test-c-suites check test-gpu report-gpu wheelhouse wheel bench bench-gpu docs memory-model clean
 help:
 	@echo "make demo         heat equation (a picture) and GEMM + all-scatter in one Triton kernel, on 4 PEs"
 	@echo "make demo-N       the same on N PEs"
@@ -52,6 +52,7 @@ help:
 	@echo "make test-c-suites SUITES=FOLDER   OpenSHMEM programs in C of other projects, unmodified, on 1 to 4 PEs: a table"
 	@echo "make check        ruff, clang-format, mypy --strict, import-linter, and the sizes of modules and functions"
 	@echo "make -j test-gpu  all tests on 1, 2 and 4 GPUs of this machine; test-gpu-4-host2 is a part of it, on fewer GPUs with 4 PEs that share them"
+	@echo "make report-gpu   tests, the short benchmark and pyshmem doctor on this machine's GPUs: build/report.txt, to be sent in an issue"
 	@echo "make wheelhouse   the wheels that test-gpu needs on a machine without network access"
 	@echo "make wheel        a wheel for all Pythons from 3.10 on, in dist; auditwheel says from which glibc on"
 	@echo "make docs         the documentation as HTML, in docs/_build"
@@ -216,6 +217,13 @@ test-gpu: $(GPU_VENV)/.installed
 	+$(MAKE) --no-print-directory $(foreach n,$(GPUS),$(GPU_PARTS:%=test-gpu-$(n)-%))
 test-gpu-%: $(GPU_VENV)/.installed
 	cd tests/pes && PYSHMEM_WAIT_TIMEOUT=100 $(HEAP_$(part)) ../../$(GPU_VENV)/bin/pyshmemrun -n $(pes) -m pytest $(FILES_$(part)) -q
+
+# what an owner of GPUs can send: tests, the short benchmark and doctor's findings, without names
+report-gpu: $(GPU_VENV)/.installed
+	mkdir -p build/report
+	-$(MAKE) --no-print-directory -k test-gpu > build/report/tests.txt 2>&1
+	-$(MAKE) --no-print-directory bench-gpu > build/report/benchmarks.txt 2>&1
+	cd $(GPU_VENV) && bin/pyshmem doctor --report ../build/report.txt --add ../build/report/tests.txt ../build/report/benchmarks.txt
 
 wheelhouse: $(VENV)/.installed
 	rm -rf wheelhouse

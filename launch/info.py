@@ -144,10 +144,19 @@ def _gpus(missing: list[str]) -> Iterator[str]:
         device = torch.cuda.get_device_properties(index)
         arch = device.gcnArchName if torch.version.hip else f"sm_{device.major}{device.minor}"
         yield f"{index}: {device.name}, {device.total_memory / GIB:.0f} GiB, {arch}"
+    if torch.version.hip:
+        yield _rocm(torch.version.hip)
     apart = [f"{a}-{b}" for a, b in permutations(range(count), 2) if not torch.cuda.can_device_access_peer(a, b)]
     yield f"peer access: {'no: ' + ', '.join(apart) if apart else 'all to all'}"
     yield from _links()
     yield _mapping(torch)
+
+
+def _rocm(built: str) -> str:
+    """Which libamdhip64 pyshmem calls: the one that torch has loaded."""
+    from pyshmem.memory.gpu.driver import default_library
+
+    return f"torch is built for ROCm {built}; its library is {default_library('hip')}"
 
 
 def _links() -> Iterator[str]:

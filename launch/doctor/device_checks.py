@@ -24,7 +24,8 @@ MOST_CHIPLETS = 8
 def examine(driver: Driver, world: Comm, arch: str) -> Iterator[Finding]:
     """Yield what is found, the same on all PEs. arch: of this PE's GPU."""
     text = "" if environment.read("PYSHMEM_ALLOW_ARCH") else refused(arch)
-    advice = f"PYSHMEM_ALLOW_ARCH=1, which nobody has tried; PYSHMEM_HEAP=cpu; {', '.join(ARCHS[1:])} or an NVIDIA GPU"
+    other = "the Triton of torch for ROCm" if arch in ARCHS else f"{', '.join(ARCHS[1:])} or an NVIDIA GPU"
+    advice = f"PYSHMEM_ALLOW_ARCH=1, which nobody has tried; PYSHMEM_HEAP=cpu; {other}"
     yield gathered(world, "architecture", advice, f"init refuses a {arch} ({text})" if text else "", arch)
     if driver.vendor == "hip":
         yield _chiplets(driver, world, arch)

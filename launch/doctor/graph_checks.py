@@ -6,7 +6,8 @@ import ctypes
 from contextlib import ExitStack
 from ctypes import byref, c_uint64, c_void_p
 
-from pyshmem.memory.gpu.driver import COARSE, Driver, DriverError, Fill
+from pyshmem.memory.gpu.driver import COARSE, Driver, DriverError
+from pyshmem.memory.gpu.layouts import Fill
 
 CHILDREN = 7  # the peers of a PE of eight
 SLOW_BYTES = 256 << 20  # to fill them takes longer than to start a child

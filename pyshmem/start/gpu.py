@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -17,6 +18,7 @@ from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.gpu.mapping import Choice, choose
 from pyshmem.memory.heap import heaps
 from pyshmem.start import nodes
+from pyshmem.start.requirements import version_of_any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,6 +31,10 @@ _OTHER_ARCHS = {  # the first that fits; what stands against it
     "gfx1250": "Triton from 3.6 compiles for it; kernels here have no fences for its caches",
     "gfx94": "a forerunner of MI300: Triton 3.6 and 3.7 do not compile for it",
     "gfx1": "RDNA: Triton from 3.6 compiles for it, with waves of 32; kernels here have no fences for its caches",
+}
+# of a GPU, versions of Triton that compile wrongly for it, with their build tag; what is known
+_WRONG_TRITONS = {
+    "gfx950": (r"3\.7\.\d+\+amd", "AMD's own build of it compiles loops wrongly for this GPU: aiter PR 4163"),
 }
 _IPC_BYTES = 1 << 30  # the default size of a heap with IPC handles, which cannot grow
 
@@ -111,21 +117,24 @@ def arch_of(driver: Driver) -> str:
 
 
 def refused(arch: str) -> str:
-    """Return what stands against a GPU for which the kernels' order of memory is not written; "" for the others."""
+    """Return what stands against a GPU: the kernels' order of memory is not written for it, or Triton is wrong; or ""."""
+    if arch in _WRONG_TRITONS:
+        pattern, text = _WRONG_TRITONS[arch]
+        found = version_of_any("triton")
+        return f"Triton {found}: {text}" if re.match(pattern, found) else ""
     if arch in ARCHS:
         return ""
     return next((text for name, text in _OTHER_ARCHS.items() if arch.startswith(name)), "unknown here")
 
 
 def _require_arch(world: Comm, arch: str) -> None:
-    """Errors, on all PEs: LaunchError if the kernels' order of memory is not written for the GPU of some PE."""
+    """Errors, on all PEs: LaunchError if something stands against the GPU of some PE."""
     allowed = all(gather(world, lambda: bool(environment.read("PYSHMEM_ALLOW_ARCH"))))
-    for pe, found in enumerate(world.allgather(arch)):
-        if refused(found) and not allowed:
-            got = f"a {found} on PE {pe} ({refused(found)})"
-            wants = (
-                f"{', '.join(ARCHS[1:])} or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1 tries it, PYSHMEM_HEAP=cpu does without"
-            )
+    for pe, (found, text) in enumerate(world.allgather((arch, refused(arch)))):
+        if text and not allowed:
+            got = f"a {found} on PE {pe} ({text})"
+            wants = "the Triton of torch for ROCm" if found in ARCHS else f"{', '.join(ARCHS[1:])} or an NVIDIA GPU"
+            wants += "; PYSHMEM_ALLOW_ARCH=1 tries it, PYSHMEM_HEAP=cpu does without"
             refuse(LaunchError, "init", "device", got, wants)
 
 
@@ -162,8 +171,25 @@ def _divide(driver: Driver, world: Comm) -> None:
             wants = "GPUs with peer access, a start by MPI, or PYSHMEM_HEAP=cpu"
             refuse(UnreachableError, "init", "device", got, wants)
         nodes.divide(world, group[job.node_comm.rank])
-    gpus = list(zip(job.hosts, world.allgather(own), strict=True))
-    gpu.shared = len(set(gpus)) < len(gpus)
+    mine = driver.device, tuple(driver.bus_ids), driver.uuid()
+    gpu.shared = shared(list(zip(job.hosts, world.allgather(mine), strict=True)))
+
+
+def shared(pes: Sequence[tuple[Any, tuple[int, tuple[str, ...], str]]]) -> bool:
+    """Return whether two PEs use one GPU.
+
+    Bus ids tell GPUs apart, and partitions of an AMD GPU too, or not. UUIDs do, where the driver has them, and ordinals
+    where all PEs of a host see the same devices.
+
+    pes: of each, its host, the ordinal of its GPU, the bus ids of all devices that it sees, and the GPU's UUID.
+    """
+    lists: dict[Any, set[tuple[str, ...]]] = {}
+    for host, (_, bus_ids, _) in pes:
+        lists.setdefault(host, set()).add(bus_ids)
+    used = {
+        (host, bus_ids[device], uuid, device if len(lists[host]) == 1 else -1) for host, (device, bus_ids, uuid) in pes
+    }
+    return len(used) < len(pes)
 
 
 def groups(pes: Sequence[tuple[str, Sequence[str], bool]]) -> list[int]:

@@ -70,9 +70,8 @@ def check_interpreter() -> None:
 
 def installed(name: str) -> tuple[int, int]:
     """Return (major, minor) of a package. Errors: ImportError if it is not installed."""
-    for each in (name, *_ALSO_NAMED.get(name, ())):
-        if release := re.match(r"(\d+)\.(\d+)", version_of(each)):
-            return int(release[1]), int(release[2])
+    if release := re.match(r"(\d+)\.(\d+)", version_of_any(name)):
+        return int(release[1]), int(release[2])
     raise ImportError(
         f"pyshmem needs {name} >= {_text(OLDEST[name])}, which is not installed: pip install {_source(name)}"
     )
@@ -89,7 +88,7 @@ def _source(name: str) -> str:
 
 def versions() -> str:
     """Return the versions of Python and of the packages, such as "Python 3.11.7, torch 2.13.0, ..."."""
-    names = (*OLDEST, "mpich", "cupy")
+    names = (*OLDEST, "mpich", "cupy", "rocm-sdk-core")  # the last has ROCm's libraries, from 7.14 on
     found = [
         f"{name} {found}"
         for name in names
@@ -97,6 +96,11 @@ def versions() -> str:
         if (found := version_of(each))
     ]
     return ", ".join([f"Python {platform.python_version()}", *found])
+
+
+def version_of_any(name: str) -> str:
+    """Return the version of a package, whatever the name of its distribution, "" if none is installed."""
+    return next(filter(None, map(version_of, (name, *_ALSO_NAMED.get(name, ())))), "")
 
 
 def version_of(name: str) -> str:

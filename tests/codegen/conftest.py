@@ -19,12 +19,14 @@ import zlib
 import pytest
 import triton.compiler
 from generated import recording
+from hazards import scanned
 
 if os.environ.get("PYSHMEM_SAVE_CODE"):  # before any module takes the function's name
     triton.compiler.compile = recording(triton.compiler.compile, os.environ["PYSHMEM_SAVE_CODE"])
+triton.compiler.compile = scanned(triton.compiler.compile)  # here for the same reason
 
-import compiling
-from compiling import TARGETS
+import compiling  # noqa: E402
+from compiling import TARGETS  # noqa: E402
 
 AMD = [name for name in TARGETS if name != "nvidia"]
 # Besides the tests that nothing is spilled: files on registers, widths and matrix instructions, and on Gluon's forms of the

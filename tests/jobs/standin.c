@@ -7,6 +7,8 @@ STANDIN_DEVICES of physical numbers.
 
     STANDIN_LOG=path          one line per call: name, arguments, "-> code"; and one per misuse; ".pid" is appended
     STANDIN_DEVICES=0,1       the visible devices; physical number n has PCI bus id 0000:0n:00.0
+    STANDIN_PARTITIONS=8      the devices of one GPU, which have one bus id
+    STANDIN_ONE_UUID=1        all devices have one UUID, as those without one and partitions in old kernels
     STANDIN_VERSION=71400000  HIP_VERSION: major * 10000000 + minor * 100000 + patch
     STANDIN_CHIPLETS=8        the parts of each device with an L2 cache of their own
     STANDIN_HIDDEN=1          a control group hides the other processes' devices: the kernel refuses imports
@@ -100,8 +102,8 @@ static struct handle handles[LIMIT];
 static struct piece pieces[LIMIT];
 static struct range ranges[LIMIT];
 static struct block blocks[LIMIT], opened[LIMIT];
-static int devices[LIMIT], device_count, version, misuses, chiplets;
-static bool peer_enabled[LIMIT], no_vmm, hidden, lost, drops;
+static int devices[LIMIT], device_count, version, misuses, chiplets, partitions;
+static bool peer_enabled[LIMIT], no_vmm, hidden, lost, drops, one_uuid;
 static __thread int current;
 static FILE *record_file;
 
@@ -119,6 +121,8 @@ __attribute__((constructor)) static void read_settings(void) {
         devices[device_count++] = atoi(next);
     version = atoi(setting("STANDIN_VERSION", "71400000"));
     chiplets = atoi(setting("STANDIN_CHIPLETS", "8"));
+    partitions = atoi(setting("STANDIN_PARTITIONS", "1"));
+    one_uuid = *setting("STANDIN_ONE_UUID", "0") == '1';
     no_vmm = *setting("STANDIN_NO_VMM", "0") == '1';
     drops = *setting("STANDIN_DROPS", "0") == '1';
     hidden = *setting("STANDIN_HIDDEN", "0") == '1';
@@ -268,15 +272,13 @@ EXPORT(hipDeviceGetPCIBusId, (char *text, int length, int device), (text, length
        length, device) {
     if (device < 0 || device >= device_count) return INVALID_DEVICE;
     if (length < 13) return INVALID_VALUE;
-    return snprintf(text, length, "0000:%02x:00.0", devices[device]), 0;
+    return snprintf(text, length, "0000:%02x:00.0", devices[device] / partitions), 0;
 }
 
-EXPORT(hipDeviceGetByPCIBusId, (int *out, const char *text), (out, text), "text=%s", text) {
-    unsigned physical;
-    if (sscanf(text, "0000:%x:00.0", &physical) != 1) return INVALID_VALUE;
-    for (int i = 0; i < device_count; i++)
-        if (devices[i] == (int)physical) return *out = i, 0;
-    return INVALID_DEVICE;
+EXPORT(hipDeviceGetUuid, (char out[16], int device), (out, device), "device=%d", device) {
+    if (device < 0 || device >= device_count) return INVALID_DEVICE;
+    for (int i = 0; i < 16; i++) out[i] = i ? 0 : one_uuid ? 'X' : devices[device] + 1;
+    return 0;
 }
 
 EXPORT(hipDeviceCanAccessPeer, (int *out, int device, int peer), (out, device, peer), "device=%d peer=%d", device,

@@ -16,6 +16,7 @@ from pyshmem.base.errors import LaunchError
 from pyshmem.base.far import STAGE
 from pyshmem.memory.gpu import driver as seam
 from pyshmem.start import gpu as opening
+from pyshmem.start import requirements
 from pyshmem.memory.gpu.driver import COARSE, PINNED, Driver, DriverError
 from pyshmem.memory.gpu.mapping import IpcMapping, VmmMapping
 from standin import HEAD, Alone, Ledger, Standin, contents
@@ -52,6 +53,29 @@ def test_a_gpu_without_fences_of_its_own_is_refused_by_name_unless_the_user_allo
     opening._require_arch(Alone(), arch)
 
 
+@pytest.mark.parametrize(
+    ("arch", "version", "wrong"),
+    [
+        ("gfx950", "3.7.0+amd.rocm7.0.0.git89002410", True),
+        ("gfx950", "3.7.1+rocm7.2.git12345678", False),
+        ("gfx950", "3.7.1", False),
+        ("gfx950", "3.8.0+amd.rocm7.14", False),
+        ("gfx942", "3.7.0+amd.rocm7.0.0.git89002410", False),
+    ],
+)
+def test_a_triton_that_compiles_wrongly_for_a_gpu_is_refused_by_its_build_tag(arch, version, wrong, monkeypatch):
+    monkeypatch.delenv("PYSHMEM_ALLOW_ARCH", raising=False)
+    monkeypatch.setattr(requirements, "version_of", lambda name: version if name == "triton-rocm" else "")
+    if not wrong:
+        return opening._require_arch(Alone(), arch)
+    with pytest.raises(LaunchError) as caught:
+        opening._require_arch(Alone(), arch)
+    assert f"device: got a {arch} on PE 0 (Triton {version}: " in str(caught.value)
+    assert "wants the Triton of torch for ROCm; PYSHMEM_ALLOW_ARCH=1 tries it" in str(caught.value)
+    monkeypatch.setenv("PYSHMEM_ALLOW_ARCH", "1")
+    opening._require_arch(Alone(), arch)
+
+
 @pytest.mark.parametrize("chiplets", [8, 6, 1])  # MI300X; MI300A; MI300X in CPX partitions
 def test_the_number_of_chiplets_is_the_drivers(chiplets, library):
     driver = Driver("hip", 0, Standin(library, chiplets=chiplets).path)
@@ -73,6 +97,40 @@ def test_devices_are_told_apart_by_bus_id_and_a_hidden_one_is_unknown(library):
     assert (driver.bus_id(), driver.device_count()) == ("0000:03:00.0", 2)
     reached = [driver.reaches(bus_id) for bus_id in ("0000:03:00.0", "0000:01:00.0", "0000:00:00.0")]
     assert reached == [True, True, None]
+
+
+def test_partitions_of_one_gpu_get_access_to_each_other_though_they_have_one_bus_id(library):
+    """A GPU in CPX mode: eight devices. Before ROCm 7 memory of one without access is a fault of memory."""
+    standin = Standin(library, version="6.4", devices="0,1,2,3,4,5,6,7,8", partitions=8)
+    driver = Driver("hip", 3, standin.path)
+    assert driver.bus_ids == ["0000:00:00.0"] * 8 + ["0000:01:00.0"]
+    assert [driver.reaches(bus_id) for bus_id in ("0000:00:00.0", "0000:01:00.0", "0000:02:00.0")] == [True, True, None]
+    driver.enable_access("0000:00:00.0")
+    enabled = [call.values["peer"] for call in standin.calls() if call.name == "hipDeviceEnablePeerAccess"]
+    assert enabled == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("one_uuid", [0, 1])
+@pytest.mark.parametrize("visible", ["0,1,2,3,4,5,6,7", "each its own"])
+def test_pes_on_partitions_of_one_gpu_share_none_where_ordinals_or_uuids_tell_them_apart(visible, one_uuid, library):
+    """Ordinals where all PEs see one list, UUIDs always. Without either, they are taken to share the GPU, which is safe."""
+    pes = []
+    for pe in range(8):
+        devices = visible if "," in visible else str(pe)
+        driver = Driver(
+            "hip", pe if "," in visible else 0, Standin(library, devices=devices, partitions=8, one_uuid=one_uuid).path
+        )
+        pes.append(("host", (driver.device, tuple(driver.bus_ids), driver.uuid())))
+    assert opening.shared(pes) == ("," not in visible and bool(one_uuid))
+    assert opening.shared([*pes, pes[3]]), "two PEs on one partition"
+
+
+def test_pes_of_several_hosts_share_no_gpu_though_ordinals_and_bus_ids_are_alike():
+    seen = (0, ("0000:03:00.0", "0000:04:00.0"), "")
+    assert not opening.shared([("one", seen), ("two", seen)])
+    assert opening.shared([("one", seen), ("two", seen), ("one", seen)])
+    elsewhere = (1, ("0000:04:00.0", "0000:03:00.0"), "")  # another order of HIP_VISIBLE_DEVICES
+    assert opening.shared([("one", seen), ("one", elsewhere)])
 
 
 def test_peer_access_is_enabled_once_accepted_when_it_was_and_skipped_for_hidden_devices(library):
@@ -233,6 +291,25 @@ assert standin.names() == ["hipInit", "hipRuntimeGetVersion", "hipSetDevice"]
 print("used")
 """
     status, out, err = python(HEAD + program, str(library), tmp_path=tmp_path)
+    assert (status, out) == (0, "used\n"), err
+
+
+def test_the_library_of_torchs_wheels_is_used_where_another_has_loaded_the_machines(library, tmp_path):
+    """Wheels for ROCm 7.14 and later have it in _rocm_sdk_core, under a name with a version alone."""
+    program = """
+import shutil
+from pyshmem.memory.gpu.driver import default_library
+folders = [f"{sys.argv[2]}/{part}" for part in ("opt/rocm/lib", "site-packages/_rocm_sdk_core/lib")]
+paths = [os.path.join(folder, "libamdhip64.so.7") for folder in folders]
+for folder, path in zip(folders, paths):
+    os.makedirs(folder)
+    shutil.copy(sys.argv[1], path)
+    ctypes.CDLL(path)
+assert default_library("hip") == paths[1], default_library("hip")
+Driver("hip", 0)
+print("used")
+"""
+    status, out, err = python(HEAD + program, str(library), str(tmp_path), tmp_path=tmp_path)
     assert (status, out) == (0, "used\n"), err
 
 

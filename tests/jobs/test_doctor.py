@@ -5,10 +5,12 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 from jobs import mpiexec, python
 from pyshmem.launch.doctor import command as doctor
+from pyshmem.launch.doctor import memory_kinds, report
 from pyshmem.launch import info
 from pyshmem.start import requirements
 from standin import HEAD
@@ -33,9 +35,11 @@ def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp
 def test_a_job_that_crashes_is_named_with_what_to_try(tmp_path):
     program = """
 from pyshmem.launch.doctor import command as doctor
+from pyshmem.launch.doctor import memory_kinds, report
 from pyshmem.launch import info
 info.show = lambda: []
 doctor.gpus = lambda: 2
+doctor._timed = lambda n: []
 doctor._job = lambda n, part: 139 if part == "mapping" else 0
 print(doctor.main(["-n", "2"]))
 """
@@ -52,6 +56,7 @@ def test_each_call_that_goes_wrong_is_named_with_its_pes_and_the_setting_to_try(
     """On one PE alone: the others must not wait for it, and all say that there is a fault."""
     program = """
 import sys
+from types import SimpleNamespace
 import pyshmem as shmem
 from pyshmem.launch.doctor import call_checks, examination
 add, put, reduce = shmem.atomic_add, shmem.put, shmem.reduce
@@ -204,3 +209,116 @@ def test_a_version_that_does_not_work_is_named_with_the_line_to_install_and_no_j
     said = capsys.readouterr().out
     assert f"missing    pyshmem needs {words}" in said and "whl/rocm7.2" in said, said
     assert said.endswith("doctor: nothing was examined: every job needs what is missing\n")
+
+
+# ---- large messages and times ----
+
+
+def test_large_messages_of_kernels_reach_all_pes_and_the_first_that_did_not_is_named(tmp_path):
+    """Small ones here, in chunks of all programs, the last of which is shorter; the loss of one is noticed."""
+    program = """
+import pyshmem as shmem
+from pyshmem.launch.doctor import large_checks
+shmem.init()
+print(large_checks.large(8 * 1003) == [""] * shmem.n_pes(), flush=True)
+launch = large_checks.write_all
+class Losing:
+    def __getitem__(self, grid):
+        def run(ctx, inbox, message, n, each):
+            launch[grid](ctx, inbox, message, n, each)
+            if shmem.my_pe() == 1:
+                shmem.p(inbox[1, 777:778], 5, 0)
+                shmem.quiet()
+        return run
+large_checks.write_all = Losing()
+found = large_checks.large(8 * 1003)
+assert found == ["", "from PE 1: element 777 is 5; wants 1780"] if shmem.my_pe() == 0 else found == ["", ""], found
+"""
+    status, out, err = mpiexec(2, program, tmp_path=tmp_path)
+    assert (status, out) == (0, "True\n" * 2), out + err
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_signals_and_barriers_of_kernels_are_timed_and_the_largest_time_is_said_once(n, tmp_path):
+    program = """
+import sys
+from types import SimpleNamespace
+from pyshmem.launch.doctor import examination
+sys.exit(examination.main("times", sys.argv[1]))
+"""
+    status, out, err = mpiexec(n, program, str(tmp_path / "times"), tmp_path=tmp_path)
+    assert (status, out) == (0, ""), out + err
+    found = memory_kinds.read(tmp_path / "times")
+    assert set(found) == {"signal", "barrier"} and all(0 < us < 1e7 for us in found.values())
+
+
+@pytest.mark.parametrize(
+    ("uncached", "words"),
+    [
+        ({"signal": 1.5, "barrier": 4.0}, "set PYSHMEM_HIP_MEMORY=uncached"),
+        ({"signal": 1.5, "barrier": 5.2}, "coarse is as good"),
+        ({"signal": 1.95, "barrier": 4.95}, "coarse is as good"),
+    ],
+)
+def test_a_kind_of_memory_is_proposed_if_signals_and_barriers_are_both_faster_there(uncached, words):
+    lines = memory_kinds.said({"coarse": {"signal": 2.0, "barrier": 5.0}, "uncached": uncached}, "coarse")
+    assert lines[0] == "coarse: a signal 2.0 us, a barrier 5.0 us" and lines[-1].startswith(words)
+
+
+def test_where_one_kind_of_memory_could_be_timed_none_is_proposed():
+    assert memory_kinds.said({"uncached": {"signal": 2.0, "barrier": 5.0}}, "coarse") == [
+        "uncached: a signal 2.0 us, a barrier 5.0 us"
+    ]
+    assert memory_kinds.said({}, "coarse") == []
+
+
+@pytest.mark.parametrize(
+    ("hip", "arch", "wanted"),
+    [
+        ("7.2", "gfx942:sramecc+", ("coarse", "uncached")),
+        ("7.2", "gfx90a", ("uncached",)),
+        (None, "", ("GPU memory",)),
+    ],
+)
+def test_kinds_of_memory_in_which_flags_may_stay_unseen_are_not_timed(hip, arch, wanted, monkeypatch):
+    cuda = SimpleNamespace(get_device_properties=lambda index: SimpleNamespace(gcnArchName=arch))
+    monkeypatch.setattr(
+        doctor, "import_module", lambda name: SimpleNamespace(version=SimpleNamespace(hip=hip), cuda=cuda)
+    )
+    assert doctor.kinds() == wanted
+
+
+# ---- the report ----
+
+
+def test_a_report_has_what_doctor_prints_and_the_files_that_are_added_and_no_names(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("USER", "maria.k")
+    monkeypatch.setattr(report.platform, "node", lambda: "tux-04.lab.example")
+    (tmp_path / "tests.txt").write_text("4 passed, on tux-04 for maria.k in /home/other/src, ask a.b@lab.example\n")
+    program = "print('tux-04.lab.example: Linux'); print('/scratch/maria.k_1/x', 'tux-045', 'vmm'); raise SystemExit(1)"
+    status = report.write(tmp_path / "out", [sys.executable, "-c", program], [tmp_path / "tests.txt"])
+    text = (tmp_path / "out").read_text()
+    assert status == 1 and "tux-04.lab.example: Linux" in capsys.readouterr().out
+    assert text.startswith("== pyshmem doctor\nHOST: Linux\n/scratch/USER_1/x tux-045 vmm\n\n==")
+    assert text.endswith("== tests.txt\n4 passed, on HOST for USER in /home/USER/src, ask ADDRESS\n\n")
+
+
+def test_a_report_names_the_versions_of_the_drivers_of_this_machine(tmp_path, monkeypatch):
+    (tmp_path / "version").write_text("7.14.0-12\n")
+    monkeypatch.setattr(report, "DRIVERS", (str(tmp_path / "version"), str(tmp_path / "none")))
+    report.write(tmp_path / "out", [sys.executable, "-c", "print('crashed', file=__import__('sys').stderr)"], [])
+    assert re.search(r"^crashed\n\n== \S+version\n7\.14\.0-12\n\n$", (tmp_path / "out").read_text(), re.MULTILINE)
+
+
+def test_doctor_with_a_report_runs_itself_and_refuses_files_that_there_are_not(tmp_path, monkeypatch, capsys):
+    ran = []
+    monkeypatch.setattr(report, "write", lambda *arguments: ran.append(arguments) or 0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tests.txt").touch()
+    assert doctor.main(["-n", "3", "--report", "out", "--add", "tests.txt"]) == 0
+    ((path, command, added),) = ran
+    assert path == tmp_path / "out" and command[1:] == ["-m", "pyshmem", "doctor", "-n", "3"]
+    for arguments in (["--add", "tests.txt"], ["--report", "out", "--add", "none.txt"]):
+        with pytest.raises(SystemExit):
+            doctor.main(arguments)
+    assert "got none.txt, which is no file" in capsys.readouterr().err

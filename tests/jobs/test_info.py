@@ -129,6 +129,23 @@ def test_info_lists_gpus_their_peer_access_and_the_mapping(monkeypatch):
     ]
 
 
+def test_info_names_rocms_library_and_the_release_that_torch_is_built_for(monkeypatch):
+    device = SimpleNamespace(name="MI300X", total_memory=192 << 30, gcnArchName="gfx942:sramecc+")
+    cuda = SimpleNamespace(
+        is_available=lambda: True, device_count=lambda: 1, get_device_properties=lambda index: device
+    )
+
+    def no_context(*shape, device):
+        raise RuntimeError("the GPU is in use")
+
+    torch = SimpleNamespace(cuda=cuda, version=SimpleNamespace(cuda=None, hip="7.14.60850"), empty=no_context)
+    library = "/venv/site-packages/_rocm_sdk_core/lib/libamdhip64.so.7"
+    monkeypatch.setattr(info, "import_module", lambda name: torch)
+    monkeypatch.setattr("pyshmem.memory.gpu.driver.default_library", lambda vendor: library)
+    monkeypatch.setenv("PATH", "")
+    assert lines(info._gpus)[0][1] == f"torch is built for ROCm 7.14.60850; its library is {library}"
+
+
 def test_shmem_info_prints_versions_mpi_pes_and_nodes(tmp_path):
     program = "import pyshmem as shmem\nshmem.init()"
     status, out, err = mpiexec(2, program, tmp_path=tmp_path, environment={"SHMEM_INFO": "1"})

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint16, c_uint64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint8, c_uint64, c_void_p
+from functools import cached_property
 from typing import Any
 
 from pyshmem.base.comparisons import EQ, GE
 from pyshmem.memory import descriptors
+from pyshmem.memory.gpu.layouts import Access, Fill, IpcHandle, Location, Properties
 from pyshmem.native._native import enqueue, forget_errors
 
 POSIX_FD = 1  # the kind of shareable handle
@@ -24,6 +26,7 @@ _ALREADY_ENABLED = 704  # the code for peer access in CUDA and HIP
 _NO_CONTEXT = 201  # this thread has not used the GPU yet
 _NOT_READY = 600
 _ANY_DIRECTION = 4  # hipMemcpyDefault
+_OF_TORCH = ("/torch/lib/", "/_rocm_sdk_")  # folders of the libamdhip64 that torch's wheels bring
 _IPC_HINT = "; set HSA_ENABLE_IPC_MODE_LEGACY to 0 or to 1 on all PEs to select ROCm's other way to share memory"
 
 _IMPORT_HINT = (
@@ -31,51 +34,6 @@ _IMPORT_HINT = (
     "(Slurm: --gpus-per-node and --gpu-bind=none in place of --gpus-per-task; Flux: -o gpu-affinity=on), or set "
     "PYSHMEM_PEER_MAP=none"
 )
-
-
-class Location(ctypes.Structure):
-    _fields_ = (("kind", c_int), ("device", c_int))
-
-
-class Properties(ctypes.Structure):
-    """CUmemAllocationProp and hipMemAllocationProp, which have the same layout."""
-
-    _fields_ = (
-        ("kind", c_int),
-        ("handles", c_int),
-        ("location", Location),
-        ("metadata", c_void_p),
-        ("compression", c_uint8),
-        ("rdma", c_uint8),
-        ("usage", c_uint16),
-        ("reserved", c_uint8 * 4),
-    )
-
-
-class Access(ctypes.Structure):
-    """CUmemAccessDesc and hipMemAccessDesc."""
-
-    _fields_ = (("location", Location), ("flags", c_int))
-
-
-class Fill(ctypes.Structure):
-    """hipMemsetParams: a node of a graph that fills memory."""
-
-    _fields_ = (
-        ("target", c_void_p),
-        ("element", c_uint),
-        ("height", c_size_t),
-        ("pitch", c_size_t),
-        ("value", c_uint),
-        ("width", c_size_t),
-    )
-
-
-class IpcHandle(ctypes.Structure):
-    """A handle of 64 bytes, which another process opens."""
-
-    _fields_ = (("bytes", c_uint8 * 64),)
-
 
 _WORD, _SIZE, _POINTER = c_uint64, c_size_t, c_void_p
 # operation: (CUDA's symbol, HIP's symbol, types of the arguments); None: the driver lacks the operation
@@ -85,7 +43,7 @@ _CALLS: dict[str, tuple[str | None, str | None, tuple[Any, ...]]] = {
     "count": ("cuDeviceGetCount", "hipGetDeviceCount", (POINTER(c_int),)),
     "attribute": ("cuDeviceGetAttribute", "hipDeviceGetAttribute", (POINTER(c_int), c_int, c_int)),
     "bus_id": ("cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId", (c_char_p, c_int, c_int)),
-    "by_bus_id": ("cuDeviceGetByPCIBusId", "hipDeviceGetByPCIBusId", (POINTER(c_int), c_char_p)),
+    "uuid": ("cuDeviceGetUuid_v2", "hipDeviceGetUuid", (c_char_p, c_int)),
     "can_access": ("cuDeviceCanAccessPeer", "hipDeviceCanAccessPeer", (POINTER(c_int), c_int, c_int)),
     "enable_access": (None, "hipDeviceEnablePeerAccess", (c_int, c_uint)),
     "get_context": ("cuCtxGetCurrent", None, (POINTER(c_void_p),)),
@@ -171,12 +129,15 @@ class DriverError(Exception):
 
 
 def default_library(vendor: str) -> str:
-    """Return libcuda, or the libamdhip64 that torch has loaded, because two copies of it do not share contexts."""
+    """Return libcuda, or the libamdhip64 that torch has loaded, because two copies of it do not share contexts.
+
+    torch has it in its own folder, or from the wheels of ROCm 7.14 and later; another library may have loaded the machine's.
+    """
     if vendor == "cuda":
         return "libcuda.so.1"
     with open("/proc/self/maps") as maps:
         loaded = {line.split(None, 5)[5].strip() for line in maps if "/libamdhip64.so" in line}
-    return min(loaded, default="libamdhip64.so")
+    return min(loaded, key=lambda path: (not any(each in path for each in _OF_TORCH), path), default="libamdhip64.so")
 
 
 class _Thread(threading.local):
@@ -281,32 +242,49 @@ class Driver:
 
     # ---- devices ----
 
-    def bus_id(self) -> str:
-        """Return the device's PCI bus id, which is the same in all processes. Ordinals depend on the visible devices."""
+    def bus_id(self, device: int | None = None) -> str:
+        """Return a device's PCI bus id, which is the same in all processes. Ordinals depend on the visible devices.
+
+        device: an ordinal, by default this device's.  Partitions of an AMD GPU may have one bus id.
+        """
         text = ctypes.create_string_buffer(32)
-        self.call("bus_id", text, 32, self.device)
+        self.call("bus_id", text, 32, self.device if device is None else device)
         return text.value.decode()
 
+    @cached_property
+    def bus_ids(self) -> list[str]:
+        """The bus ids of the visible devices, by ordinal."""
+        return [self.bus_id(device) for device in range(self.device_count())]
+
+    def uuid(self) -> str:
+        """Return the device's UUID; "" if the driver has none. Old kernels give all partitions of an AMD GPU the same."""
+        found = ctypes.create_string_buffer(16)
+        code = self._code("uuid", found, self.device) if self.has("uuid") else 1
+        return "" if code else found.raw.hex()
+
     def reaches(self, bus_id: str) -> bool | None:
-        """Return whether this device can access the memory of that device; None if it is hidden from this process."""
-        peer = c_int()
-        try:
-            self.call("by_bus_id", byref(peer), bus_id.encode())
-        except DriverError:
+        """Return whether this device can access the memory of that one, of all partitions with its bus id; None if it
+        is hidden from this process.
+        """
+        if bus_id not in self.bus_ids:
             return None
-        return peer.value == self.device or bool(self._number("can_access", self.device, peer.value))
+        return all(self._number("can_access", self.device, peer) for peer in self._peers(bus_id))
 
     def enable_access(self, bus_id: str) -> None:
         """Enable peer access under HIP: versions before 7 do not enable it when a handle is opened.
 
         A device that is hidden from this process is skipped.
         """
-        peer = c_int()
-        if self.vendor == "cuda" or self._code("by_bus_id", byref(peer), bus_id.encode()) or peer.value == self.device:
+        if self.vendor == "cuda":
             return
-        code = self._code("enable_access", peer.value, 0)
-        if code not in (0, _ALREADY_ENABLED):
-            self._refuse("enable_access", code)
+        for peer in self._peers(bus_id):
+            code = self._code("enable_access", peer, 0)
+            if code not in (0, _ALREADY_ENABLED):
+                self._refuse("enable_access", code)
+
+    def _peers(self, bus_id: str) -> list[int]:
+        """Return the ordinals of the visible devices with that bus id, without this device."""
+        return [device for device, found in enumerate(self.bus_ids) if found == bus_id and device != self.device]
 
     # ---- virtual memory ----
 

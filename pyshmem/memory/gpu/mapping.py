@@ -23,7 +23,7 @@ _FIRST_HIP, FIRST_UNCACHED_HIP = 70000000, 71400000
 EVEN_HIP, _PIECE = 71400000, 64 << 20  # before, access requires that all pieces of a range have one size
 # ROCm holds a file descriptor for each piece of each PE: no heap has more pieces, and each growth adds a quarter or more
 MOST_PIECES, _LEAST_GROWTH = 256, 4
-_COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
+COHERENT_WHEN_CACHED = ("gfx942", "gfx950")  # a peer's write invalidates the owner's cache line there
 _IPC_KINDS = {"coarse": COARSE, "fine": FINE, "uncached": EXTENDED}
 
 
@@ -49,7 +49,7 @@ def choose(driver: Driver, arch: str, asked_way: str, asked_kind: str) -> Choice
             return Choice("ipc", COARSE, "requested" if asked_way == "ipc" else "no shareable virtual memory")
         return Choice("vmm", PINNED, "requested" if asked_way == "vmm" else "the driver supports it")
     shared, uncached = (able and driver.version >= least for least in (_FIRST_HIP, FIRST_UNCACHED_HIP))
-    cached_is_right = arch.split(":")[0] in _COHERENT_WHEN_CACHED
+    cached_is_right = arch.split(":")[0] in COHERENT_WHEN_CACHED
     kind = asked_kind if asked_kind != "auto" else "coarse" if cached_is_right and shared else "uncached"
     fits_vmm = shared and (kind == "coarse" or (kind == "uncached" and uncached))
     if asked_way == "vmm" and not fits_vmm:
