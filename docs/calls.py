@@ -12,8 +12,8 @@ from typing import Any
 os.environ.setdefault("TRITON_INTERPRET", "1")  # device functions are then plain Python functions
 os.environ.setdefault("PYSHMEM_QUIET", "1")
 
-import pages  # noqa: E402
-from families import SECTIONS  # noqa: E402
+import pages
+from families import SECTIONS
 
 PAGE = pathlib.Path(__file__).with_name("calls.md")
 HEADS = {
@@ -24,8 +24,9 @@ HEADS = {
 }
 INTRO = """# All calls
 
-Every call with its arguments, by the chapters of OpenSHMEM 1.6. `help(shmem.put)` prints operands with shapes and types, order,
-errors and the routine of the specification; the HTML pages of `make docs` have the same. This page is written by `docs/calls.py`.
+Every call with its arguments, by the chapters of OpenSHMEM 1.6. `help(shmem.put)` prints operands with shapes and types,
+order, errors and the routine of the specification; the HTML pages of `make docs` have the same. This page is written by
+`docs/calls.py`.
 """
 
 

@@ -1,9 +1,10 @@
 """Remote memory access: put, get, p, g, the strided and the block-strided forms. Spec: OpenSHMEM 1.6, 9.6.
 
 On the CPU heap of a PE of this node every call is complete when it returns, the non-blocking ones too: both are within the
-specification, and a copy by this core is the fastest there is. A put to another node is complete after quiet. On GPU heaps copies are enqueued on torch's current stream, non-blocking ones on a
-stream of their context; a copy with one side in host memory is complete when it returns. An aligned word of at most 8 bytes
-is written by a single store. Calls for GPU memory of another node first wait for the current stream.
+specification, and a copy by this core is the fastest there is. A put to another node is complete after quiet. On GPU heaps
+copies are enqueued on torch's current stream, non-blocking ones on a stream of their context; a copy with one side in host
+memory is complete when it returns. An aligned word of at most 8 bytes is written by a single store. Calls for GPU
+memory of another node first wait for the current stream.
 
 The copies themselves are in pyshmem.transport: near/cpu.py and near/gpu.py on this node, far/ to another one.
 """
