@@ -126,7 +126,7 @@ class Call:
             self.program.added += self.program.n * (self.pe == self.program.me)
         elif name in ON_STREAM and self.program.arrays[self.dtype][0].device.type == "cuda" and not on_one_node():
             with pytest.raises(shmem.UnreachableError):
-                call(self.symmetric(0), self.symmetric(1), *self._detail())
+                call(self.symmetric(0), self.symmetric(1), *self._detail(), **self.size)
         elif name in GROUPED or name in ON_STREAM:
             self._grouped(call)
         elif name in OF_WORDS:
