@@ -1,4 +1,4 @@
-"""C programs with another library beside OpenSHMEM: MPI, in any order."""
+"""C programs with another library beside OpenSHMEM: MPI in any order, and OpenMP's threads."""
 
 import os
 import pathlib
@@ -42,6 +42,21 @@ int main(int argc, char **argv) {
     return 0;
 }
 """
+OPENMP = """
+#include <omp.h>
+#include <shmem.h>
+int main(void) {
+    int before = omp_get_max_threads(), provided, ran = 0;
+    shmem_init_thread(SHMEM_THREAD_MULTIPLE, &provided);
+    shmem_free(shmem_calloc(1 << 20, 8));
+#pragma omp parallel
+#pragma omp atomic
+    ran++;
+    int after = omp_get_max_threads();
+    shmem_finalize();
+    return !(before == 7 && after == 7 && ran == 7 && omp_get_max_threads() == 7);
+}
+"""
 
 
 def compiled(source, tmp_path, *options, compiler="cc"):
@@ -75,3 +90,8 @@ def test_mpi_and_openshmem_begin_and_end_in_any_order(order, nodes, tmp_path):
 def test_a_global_exit_after_mpi_has_ended_ends_all_pes_with_its_status(tmp_path):
     done = run(2, with_mpi(tmp_path), "ss", "5", PYSHMEM_WAIT_TIMEOUT="60")
     assert (done.returncode, done.stdout) == (5, ""), done.stderr
+
+
+def test_openmp_keeps_the_programs_number_of_threads(tmp_path):
+    done = run(1, compiled(OPENMP, tmp_path, "-fopenmp"), OMP_NUM_THREADS="7")
+    assert done.returncode == 0, done.stderr

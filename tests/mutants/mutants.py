@@ -577,6 +577,7 @@ MUTANTS = [
            "made->team.spin.interrupted = NULL;", "jobs c_library says_once"),
     Mutant("capi-static-data-are-not-found", _CAPI, "each->away = block - each->start;", "each->away = 0;",
            "jobs c_library each_kind"),
+    Mutant("capi-openmp-has-torchs-threads", _CAPI, "if (threads) openmp.set_threads(threads);", ";", "jobs c_beside openmp_keeps"),
     Mutant("capi-finalize-needs-mpi", "pyshmem/host/init.py", "() if exits.is_mpi_over() else (job.node_comm, job.comm)",
            "(job.node_comm, job.comm)", "jobs c_beside in_any_order"),
     # ---- the first day on AMD GPUs ----
