@@ -29,10 +29,15 @@ static struct {
 
 /* torch sets the calling thread's number of OpenMP's threads when it first computes in it. The number is the
  * program's. */
-INTERNAL int64_t rare(const char *name, int64_t *arguments) {
-    int threads = openmp.set_threads ? openmp.threads() : 0;
-    int64_t result = bridge.rare(name, arguments);
+static int threads_of_program(void) { return openmp.set_threads ? openmp.threads() : 0; }
+static void set_threads_again(int threads) {
     if (threads) openmp.set_threads(threads);
+}
+
+INTERNAL int64_t rare(const char *name, int64_t *arguments) {
+    int threads = threads_of_program();
+    int64_t result = bridge.rare(name, arguments);
+    set_threads_again(threads);
     return result;
 }
 
@@ -130,11 +135,11 @@ INTERNAL void start(void) {
     if (!bridge.rare) {
         openmp.threads = (int (*)(void))dlsym(RTLD_DEFAULT, "omp_get_max_threads");
         openmp.set_threads = openmp.threads ? (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads") : NULL;
-        int threads = openmp.set_threads ? openmp.threads() : 0;
+        int threads = threads_of_program();
         if (!has_python()) start_python();
         state.watch = watch;
         open_bridge();
-        if (threads) openmp.set_threads(threads);
+        set_threads_again(threads);
     }
     pthread_mutex_unlock(&lock);
 }
