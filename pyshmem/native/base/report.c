@@ -2,6 +2,11 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { UNREAD_MS = 5000, PASSING_US = 200000 };
 
 INTERNAL cause_t cause;
 
@@ -16,4 +21,20 @@ INTERNAL void report_end(int status, const char *why) {
         dprintf(fd, "%s %d %s: %s\n", cause.mark, status, cause.who, why);
     else
         dprintf(fd, "%s: %s\n", cause.who, why);
+}
+
+/* Waits until what this process has written has been read, and for as long as it takes to be passed on: an abort kills
+ * the processes that do. They may stand still on a busy machine. */
+INTERNAL void let_read(void) {
+    int unread = 1;
+    for (int ms = 0; unread && ms < UNREAD_MS; ms += 10) {
+        unread = 0;
+        for (int fd = 1; fd <= 2; fd++) {
+            struct stat file;
+            int bytes;
+            if (!fstat(fd, &file) && S_ISFIFO(file.st_mode) && !ioctl(fd, FIONREAD, &bytes)) unread |= bytes > 0;
+        }
+        if (unread) usleep(10000);
+    }
+    usleep(PASSING_US);
 }

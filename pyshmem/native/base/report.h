@@ -10,3 +10,4 @@ typedef struct {
 GLOBAL cause_t cause;
 
 INTERNAL void report_end(int status, const char *why);
+INTERNAL void let_read(void);

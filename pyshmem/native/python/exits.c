@@ -2,14 +2,10 @@
 #include "conversions.h" /* Python.h comes before all headers of the system */
 
 #include <fcntl.h>
-#include <sys/ioctl.h>
-#include <sys/stat.h>
 
 #include "../base/report.h"
 #include "../far/life.h"
 #include "methods.h"
-
-enum { UNREAD_MS = 5000, PASSING_US = 200000 };
 
 typedef struct {
     int (*finalize)(void);
@@ -19,22 +15,6 @@ typedef struct {
     pid_t pid;
     char pipe[64]; /* as in exits.tell; empty: none */
 } exit_t;
-
-/* Waits until what this process has written has been read, and for as long as it takes to be passed on: an abort kills
- * the processes that do. They may stand still on a busy machine. */
-static void let_read(void) {
-    int unread = 1;
-    for (int ms = 0; unread && ms < UNREAD_MS; ms += 10) {
-        unread = 0;
-        for (int fd = 1; fd <= 2; fd++) {
-            struct stat file;
-            int bytes;
-            if (!fstat(fd, &file) && S_ISFIFO(file.st_mode) && !ioctl(fd, FIONREAD, &bytes)) unread |= bytes > 0;
-        }
-        if (unread) usleep(10000);
-    }
-    usleep(PASSING_US);
-}
 
 /* let_read() */
 static PyObject *py_let_read(PyObject *self, PyObject *const *args, Py_ssize_t n) {

@@ -23,9 +23,9 @@ static void at_exit(void) {
 static int begin(int requested) {
     static int registered;
     int embedded = !has_python();
-    start();
-    int first = !state.calls;
+    int first = !attach();
     uint64_t nbytes = first ? find_statics(embedded) : 0;
+    start(nbytes);
     int provided = (int)RARE("init", requested, (int64_t)nbytes);
     if (first && nbytes) share_statics();
     if (embedded && !registered) {

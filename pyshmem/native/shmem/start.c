@@ -8,6 +8,7 @@
 #include <unistd.h>
 #include <wchar.h>
 
+#include "alone.h"
 #include "state.h"
 #include "waits.h"
 
@@ -128,23 +129,26 @@ static void open_bridge(void) {
     leave(held);
 }
 
-/* Makes Python and the bridge ready, once. */
-INTERNAL void start(void) {
+static void start_by_python(void) {
+    openmp.threads = (int (*)(void))dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+    openmp.set_threads = openmp.threads ? (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads") : NULL;
+    int threads = threads_of_program();
+    if (!has_python()) start_python();
+    state.watch = watch;
+    open_bridge();
+    set_threads_again(threads);
+}
+
+/* Makes ready what does the rare calls, once. */
+INTERNAL void start(uint64_t statics) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
-    if (!bridge.rare) {
-        openmp.threads = (int (*)(void))dlsym(RTLD_DEFAULT, "omp_get_max_threads");
-        openmp.set_threads = openmp.threads ? (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads") : NULL;
-        int threads = threads_of_program();
-        if (!has_python()) start_python();
-        state.watch = watch;
-        open_bridge();
-        set_threads_again(threads);
-    }
+    if (!bridge.rare && !has_python() && open_alone(statics)) bridge.rare = rare_alone;
+    if (!bridge.rare) start_by_python();
     pthread_mutex_unlock(&lock);
 }
 
 INTERNAL int attach(void) {
-    if (!bridge.rare && has_python()) start(); /* the bridge finds a job that Python has begun */
+    if (!bridge.rare && has_python()) start(0); /* the bridge finds a job that Python has begun */
     return state.calls != NULL;
 }
