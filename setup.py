@@ -17,7 +17,7 @@ LIBRARY = "pyshmem.capi.libpyshmem"
 VERSION = runpy.run_path("pyshmem/version.py")["__version__"]
 # `pyshmem bench` runs them as the package benchmarks, which is in the folder pyshmem/suites where pyshmem is installed
 SUITES = {f"pyshmem.suites.{name}": name.replace(".", "/") for name in find_packages(include=["benchmarks*"])}
-# each of the two libraries is one unit, which includes the others of these files
+# the module is one unit, which includes the others of these files, and the library two
 PARTS = sorted(map(str, Path("pyshmem/native").rglob("*.[ch]")))
 LANGUAGE = ["-std=gnu11", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-ffp-contract=off"]
 FLAGS = [*LANGUAGE, "-O3", "-Wall", "-Wextra", "-pthread"]
@@ -74,7 +74,7 @@ setup(
         ),
         Extension(
             LIBRARY,
-            ["pyshmem/native/shmem/libpyshmem.c"],
+            ["pyshmem/native/shmem/libpyshmem.c", "pyshmem/native/engine.c"],
             depends=[*PARTS, "pyshmem/capi/generate.py"],
             py_limited_api=True,
             define_macros=[("PYSHMEM_VERSION", f'"{VERSION}"')],

@@ -110,7 +110,7 @@ LAUNCHERS = (
 )
 # What MPICH, Intel MPI, Open MPI 4 and Open MPI 5 leave when their processes are killed, and PEs in the middle of init.
 SEGMENTS = ("/dev/shm/mpich_*", "/dev/shm/Intel_MPI_*", "/dev/shm/vader_segment.*", "/dev/shm/sm_segment.*",
-            "/dev/shm/pyshmem-mailbox-*")  # fmt: skip
+            "/dev/shm/pyshmem-mailbox-*", "/dev/shm/pyshmem-start-*")  # fmt: skip
 COMMANDS = ("mpiexec", "mpirun", "mpiexec.hydra", "mpiexec.mpich", "mpiexec.openmpi")
 BATCH = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID")  # of batch systems that start processes on other hosts
 EXPORTED = ("MPI4PY_", "PYSHMEM_", "PYTHON", "SHMEM_", "TRITON_")

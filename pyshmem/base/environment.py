@@ -146,6 +146,12 @@ VARIABLES = {
         Variable(
             "PYSHMEM_SYMMETRIC_LIBS", str, None, "C programs: the libraries with symmetric static data, libx:liby"
         ),
+        Variable(
+            "PYSHMEM_C_START",
+            one_of("auto", "python"),
+            "auto",
+            "C programs: python: Python opens the job; auto: only where something needs it",
+        ),
         Variable("PYSHMEM_PYTHON", str, None, "C programs: the Python in which pyshmem is installed; pyshmemrun's own"),
         Variable("PYSHMEM_RACE_TRACES", parse_writable, None, "the directory for the traces of pyshmemrun --check"),
         Variable("PYSHMEM_SCHEDULE", str, None, "the seed of pyshmemrun --check=schedules"),
@@ -155,7 +161,7 @@ VARIABLES = {
 
 
 # read by C programs before there is Python to read a site's file
-_OF_C = ("PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")
+_OF_C = ("PYSHMEM_C_START", "PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")
 
 
 def setting(name: str) -> tuple[str, str]:

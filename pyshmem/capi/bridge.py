@@ -1,6 +1,7 @@
 """Python's side of the C library: it describes the job to the library, and does for it what is rare.
 
-The library calls the functions in _CALLS by their names, from any thread; ctypes takes the GIL. An error ends the job with
+A job of C programs alone may do without, see native/shmem/alone.h. Otherwise
+the library calls the functions in _CALLS by their names, from any thread; ctypes takes the GIL. An error ends the job with
 its message, as in C programs nobody would handle an exception.
 """
 
@@ -32,6 +33,7 @@ from pyshmem.memory.areas import pool
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.heap import Device, heaps
 from pyshmem.native import _native
+from pyshmem.start import how_started
 from pyshmem.transport.teams.operators import LOOPS
 from pyshmem.version import __version__
 
@@ -81,6 +83,7 @@ def open(address: int) -> None:
         _end(LaunchError(f"shmem_init: PE ?: version: got {got}; wants both of one version: compile with its oshcc"))
     _state, _rare = bridge.state.contents, _Rare(_call)
     bridge.rare = _rare
+    how_started.announced = bool(_state.embedded)
     host_init.listeners.append(_tell)
     if job.inits:
         _tell(True)

@@ -199,6 +199,7 @@ def _connect(comm: Any, thread_level: int) -> tuple[Any, Any]:
 
 def _start_mpi(thread_level: int) -> Any:
     how_started.refuse_torchrun()
+    how_started.tell_c_programs()
     how_started.match_library()
     import mpi4py
 

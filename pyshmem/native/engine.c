@@ -1,12 +1,10 @@
-/* The engine of the C library, as one unit: what a job without Python needs, hidden in libpyshmem.so. The parts are those
- * of module.c, without python/. */
+/* The engine of the C library, as one unit: what a job without Python needs, hidden in libpyshmem.so. The parts are
+ * those of module.c, without python/. */
 #define PYSHMEM_UNIT
 
-#include "base/blocks.c"
 #include "base/combine.c"
 #include "base/counts.c"
 #include "base/host.c"
-#include "base/pool.c"
 #include "base/report.c"
 #include "base/spin.c"
 #include "base/thread.c"

@@ -11,6 +11,7 @@ import sys
 from pyshmem.base import bootstrap
 from pyshmem.base.environment import read
 from pyshmem.base.errors import LaunchError, refuse
+from pyshmem.native import _native
 
 # The variables in which launchers pass the number of processes: (variable, launcher).
 _SIZES = (("OMPI_COMM_WORLD_SIZE", "Open MPI's mpiexec"), ("PMI_SIZE", "MPICH's mpiexec"))
@@ -19,6 +20,7 @@ _OPENMPI_LIBRARY = "libmpi.so.40"
 _SHARED = "/dev/shm"
 _LEAST_SHARED = 2 << 20  # bytes: MPICH takes 1 MiB for each PE of the node
 _noted = False
+announced = False  # see tell_c_programs
 
 
 def is_torchs() -> bool:
@@ -38,6 +40,15 @@ def is_mpis() -> bool:
     return (
         any(name in os.environ for name in (*(name for name, _ in _SIZES), "PMIX_RANK")) or "mpi4py.MPI" in sys.modules
     )
+
+
+def tell_c_programs() -> None:
+    """Tell PEs in C of this job that Python opens it: they would do it without Python if all were in C.
+
+    The C library has done so already where it has started Python; then ``announced`` is set.
+    """
+    if not announced:
+        _native.vote_for_python()
 
 
 def refuse_torchrun() -> None:

@@ -1,8 +1,10 @@
-/* The end of the process: an exit handler knows the status, after Python's own clean-up. */
+/* The end of the process: an exit handler knows the status, after Python's own clean-up. And its start beside PEs in C.
+ */
 #include "conversions.h" /* Python.h comes before all headers of the system */
 
 #include <fcntl.h>
 
+#include "../base/rendezvous.h"
 #include "../base/report.h"
 #include "../far/life.h"
 #include "methods.h"
@@ -91,7 +93,14 @@ static PyObject *py_name_exit(PyObject *self, PyObject *const *args, Py_ssize_t 
     Py_RETURN_NONE;
 }
 
+static PyObject *py_vote_for_python(PyObject *self, PyObject *unused) {
+    (void)self, (void)unused;
+    vote_for_python();
+    Py_RETURN_NONE;
+}
+
 INTERNAL PyMethodDef *exit_methods(void) {
-    static PyMethodDef all[] = {METHOD(watch_exit), METHOD(name_exit), METHOD(let_read), LAST_METHOD};
+    static PyMethodDef all[] = {METHOD(watch_exit), METHOD(name_exit), METHOD(let_read),
+                                METHOD_NO_ARGUMENTS(vote_for_python), LAST_METHOD};
     return all;
 }

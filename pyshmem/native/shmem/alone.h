@@ -1,5 +1,5 @@
-/* A job that the C library opens itself, without Python: on the CPU heaps of one host, under Hydra or without a launcher.
- * What is rare there is in `rare_alone`, by the names of pyshmem.capi.bridge. */
+/* A job that the C library opens itself, without Python: on the CPU heaps of one host, under Hydra or without a
+ * launcher. What is rare there is in `rare_alone`, by the names of pyshmem.capi.bridge. */
 #pragma once
 #include "heap.h"
 #include "settings.h"

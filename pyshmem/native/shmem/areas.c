@@ -35,8 +35,9 @@ static int64_t lowest(const uint64_t *mask) {
 static char *area_at(int64_t index) { return (char *)alone.heap.system + (uint64_t)index * alone.area_bytes; }
 
 static int enter(int64_t index, int64_t start, int64_t stride, int64_t size, int64_t me, int64_t contexts) {
-    seat_t seat = {area_at(index), (int64_t)alone.heap.stride * stride, me, size, areas.stamp, state.spins, state.timeout,
-                   (int (*)(void *))watch};
+    seat_t seat = {
+        area_at(index),        (int64_t)alone.heap.stride * stride, me, size, areas.stamp, state.spins, state.timeout,
+        (int (*)(void *))watch};
     void *native = pyshmem_engine.new_team(&seat);
     if (native) state.teams[index] = (team_t){0, native, me, start, stride, size, contexts};
     return native != NULL;

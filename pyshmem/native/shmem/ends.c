@@ -9,8 +9,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "../base/pmi.h"
 #include "../base/report.h"
-#include "pmi.h"
 
 static pid_t own; /* the PE, and not a child that it has forked */
 
@@ -48,21 +48,28 @@ static int has_mpi(void) {
     return initialized && !initialized(&begun) && begun;
 }
 
+/* Ends all processes of the job, this one too. */
+static void end_all(int status) {
+    char request[64];
+    snprintf(request, sizeof request, "cmd=abort exitcode=%d\n", status);
+    for (int told = pmi_say(request); told;) pause();
+}
+
 static void at_end(int status, void *unused) {
-    char why[40];
+    char why[40], line[PMI_LINE];
     (void)unused;
     if (getpid() != own) return;
     status &= 255; /* what a parent sees of it */
     if (!status) {
         tell_phase("ends");
-        if (!has_mpi()) pmi_finalize();
+        if (!has_mpi()) pmi_ask("cmd=finalize\n", "cmd=finalize_ack", line);
         return;
     }
     snprintf(why, sizeof why, "exited with status %d", status);
     fflush(NULL);
     report_end(status, why);
     let_read();
-    pmi_abort(status);
+    end_all(status);
 }
 
 INTERNAL void watch_end(int64_t pe) {
@@ -74,6 +81,6 @@ INTERNAL void watch_end(int64_t pe) {
 INTERNAL void abort_job(int status) {
     fflush(NULL);
     let_read();
-    pmi_abort(status);
+    end_all(status);
     _exit(status);
 }

@@ -31,8 +31,7 @@ static char *end_words(words_t *w) {
 /* "PE 1", "PEs 1 and 2", "PEs 1, 2 and 3" */
 static void list_pes(FILE *out, const int64_t *pes, int64_t count) {
     fputs(count > 1 ? "PEs " : "PE ", out);
-    for (int64_t i = 0; i < count; i++)
-        fprintf(out, "%s%ld", !i ? "" : i == count - 1 ? " and " : ", ", (long)pes[i]);
+    for (int64_t i = 0; i < count; i++) fprintf(out, "%s%ld", !i ? "" : i == count - 1 ? " and " : ", ", (long)pes[i]);
 }
 
 /* Of which members each text is said: "a on PE 0 and b on PEs 1 and 2". NULL: nothing is. */
@@ -288,17 +287,24 @@ static void refuse_earlier(const char *routine, const char *team, const told_cal
     refuse("ArgumentError", routine, "call", wants, "%s", grouped(said, t->n));
 }
 
-static _Noreturn void refuse_present(const char *routine, const char *team, const facts_t *call, const told_calls_t *t) {
+static _Noreturn void refuse_present(const char *routine, const char *team, const facts_t *call,
+                                     const told_calls_t *t) {
     int routines = differ_in(t, ROUTINE), dtypes = differ_in(t, DTYPE), sizes = differ_in(t, NELEMS);
     char **said = calloc((size_t)t->n, sizeof *said), wants[200];
     if (!said) abort();
-    for (int64_t j = 0; j < t->n; j++)
-        said[j] = routines ? text_of(t, j, t->said[j].number) : t->facts[j][SIZE];
+    for (int64_t j = 0; j < t->n; j++) said[j] = routines ? text_of(t, j, t->said[j].number) : t->facts[j][SIZE];
     snprintf(wants, sizeof wants, "the same%s on all PEs of %s", routines ? " call" : "", team);
     int roots = call && call->root >= 0 && differ_in(t, SIZE);
-    refuse(routines ? "ArgumentError" : dtypes ? "DtypeError" : sizes ? "OutOfRangeError" : "ArgumentError", routine,
-           routines || !(dtypes || sizes || roots) ? "call" : dtypes ? "dtype" : sizes ? "size" : "root", wants, "%s",
-           grouped(said, t->n));
+    refuse(routines ? "ArgumentError"
+           : dtypes ? "DtypeError"
+           : sizes  ? "OutOfRangeError"
+                    : "ArgumentError",
+           routine,
+           routines || !(dtypes || sizes || roots) ? "call"
+           : dtypes                                ? "dtype"
+           : sizes                                 ? "size"
+                                                   : "root",
+           wants, "%s", grouped(said, t->n));
 }
 
 INTERNAL void refuse_different(const char *routine, team_t *team, const facts_t *call) {

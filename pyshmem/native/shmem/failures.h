@@ -2,8 +2,8 @@
 #pragma once
 #include "state.h"
 
-/* What a member of a team calls. place: a heap offset, or a stride; at_offset: which. root: of a broadcast, or -1. kind: of
- * base/combine.h, or -1 of a barrier. */
+/* What a member of a team calls. place: a heap offset, or a stride; at_offset: which. root: of a broadcast, or -1.
+ * kind: of base/combine.h, or -1 of a barrier. */
 typedef struct {
     uint64_t code;
     int kind, at_offset;

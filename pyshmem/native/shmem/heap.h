@@ -1,7 +1,7 @@
 /* The symmetric heap in CPU memory of a job without Python, as pyshmem.memory.cpu_heap has it: a range that the PEs of
  * the host share, with a part of fixed size for each, and areas of teams beside each heap. */
 #pragma once
-#include "rendezvous.h"
+#include "stages.h"
 
 enum { AREAS_BYTES = 1 << 20, NOTE_BYTES = 1024 };
 

@@ -9,31 +9,14 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "../base/pmi.h"
 #include "../team/engine.h"
 #include "allocator.h"
 #include "areas.h"
 #include "ends.h"
-#include "pmi.h"
 #include "waits.h"
 
 INTERNAL alone_t alone;
-
-static int64_t number_of(const char *variable) {
-    const char *text = getenv(variable);
-    return text && *text && !text[strspn(text, "0123456789")] && strlen(text) < 9 ? atoll(text) : -1;
-}
-
-/* This PE's number and how many there are, from the launcher's variables. Returns 0 if they are none of Hydra's on one
- * host. */
-static int find_place(int64_t *me, int64_t *n) {
-    static const char *const others[] = {"PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "SLURM_STEP_ID", "ALPS_APP_PE", "PALS_RANKID"};
-    *me = number_of("PMI_RANK"), *n = number_of("PMI_SIZE");
-    if (*n > 0 && *me >= 0 && *me < *n) return number_of("MPI_LOCALNRANKS") == *n && getenv("PMI_FD");
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        if (getenv(others[i])) return 0;
-    *me = 0, *n = 1;
-    return !(getenv("RANK") && getenv("WORLD_SIZE") && getenv("MASTER_ADDR") && getenv("MASTER_PORT"));
-}
 
 static row_t row_of(const settings_t *s, uint64_t statics, int votes_for_python) {
     row_t row = {.vote = votes_for_python ? BY_PYTHON : ALONE, .heap = s->heap, .statics = statics, .pid = getpid()};
@@ -82,8 +65,9 @@ static void open_page(int64_t job) {
     }
     if (!alone.page || uname(&host)) return;
     memset(alone.page, 0, 4096);
-    snprintf((char *)alone.page + 1024, 1024, "{\"job\": %ld, \"host\": \"%s\", \"pe\": %ld, \"n_pes\": %ld, \"pid\": %ld}",
-             (long)job, host.nodename, (long)state.my_pe, (long)state.n_pes, (long)getpid());
+    snprintf((char *)alone.page + 1024, 1024,
+             "{\"job\": %ld, \"host\": \"%s\", \"pe\": %ld, \"n_pes\": %ld, \"pid\": %ld}", (long)job, host.nodename,
+             (long)state.my_pe, (long)state.n_pes, (long)getpid());
     activity = alone.page;
     pyshmem_engine.count_in(alone.page);
     note_use();
@@ -127,7 +111,8 @@ static int open_job(table_t *table, int64_t me, int64_t n, uint64_t statics) {
     state.calls = pyshmem_engine.calls;
     tell_phase("runs");
     if (!me && alone.settings.version)
-        printf("pyshmem %s, OpenSHMEM %d.%d\n", PYSHMEM_VERSION, SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION), fflush(stdout);
+        printf("pyshmem %s, OpenSHMEM %d.%d\n", PYSHMEM_VERSION, SHMEM_MAJOR_VERSION, SHMEM_MINOR_VERSION),
+            fflush(stdout);
     return 1;
 }
 
@@ -136,7 +121,8 @@ INTERNAL int open_alone(uint64_t statics) {
     int64_t me, n;
     int is_placed = find_place(&me, &n), for_python = read_settings(&alone.settings) != NULL;
     for_python |= dlsym(RTLD_DEFAULT, "MPI_Init") != NULL;
-    if (!is_placed || (n == 1 && for_python) || (getenv("PMI_FD") && !alone.jobs && !pmi_open(job, sizeof job))) return 0;
+    if (!is_placed || (n == 1 && for_python) || (getenv("PMI_FD") && !alone.jobs && !pmi_open(job, sizeof job)))
+        return 0;
     static char name_of_job[256];
     if (!alone.jobs) memcpy(name_of_job, job, sizeof job);
     snprintf(name, sizeof name, "%s-%ld", name_of_job, (long)alone.jobs++);

@@ -1,5 +1,5 @@
-/* What is rare, in a job without Python: the functions that pyshmem.capi.bridge has otherwise, by the same names and with
- * the same arguments. */
+/* What is rare, in a job without Python: the functions that pyshmem.capi.bridge has otherwise, by the same names and
+ * with the same arguments. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -97,7 +97,8 @@ static int64_t allocated_at(const char *routine, int64_t address) {
     uint64_t offset = (uint64_t)address - alone.heap.base;
     int is_ours = offset < alone.heap.size && bytes_taken(offset) && (uint64_t)address != alone.statics;
     if (!is_ours)
-        refuse("NotSymmetricError", routine, "ptr", "an address that an allocation returned and that has not been freed",
+        refuse("NotSymmetricError", routine, "ptr",
+               "an address that an allocation returned and that has not been freed",
                "the address %#lx, at which no symmetric memory is allocated", (uint64_t)address);
     return (int64_t)offset;
 }
@@ -177,8 +178,8 @@ static int64_t rare_destroy_team(int64_t *a) {
 /* ---- errors ---- */
 
 static int64_t rare_refuse(int64_t *a) {
-    fprintf(stderr, "%s: PE %ld: %s: got %s; wants %s\n", text_at(a[1]), (long)state.my_pe, text_at(a[2]), text_at(a[3]),
-            text_at(a[4]));
+    fprintf(stderr, "%s: PE %ld: %s: got %s; wants %s\n", text_at(a[1]), (long)state.my_pe, text_at(a[2]),
+            text_at(a[3]), text_at(a[4]));
     abort_job(1);
 }
 static int64_t rare_failed(int64_t *a) { refuse_failed(text_at(a[0]), a[1], a[2] < 0 ? NULL : team_at(a[2])); }
@@ -213,12 +214,11 @@ static int64_t rare_tell_of_wait(int64_t *a) { return say_of_wait(text_at(a[0]))
 static const struct {
     const char *name;
     int64_t (*call)(int64_t *arguments);
-} rare_calls[] = {
-    RARE_CALL(init) RARE_CALL(is_last_finalize) RARE_CALL(finalize) RARE_CALL(global_exit) RARE_CALL(end)
-    RARE_CALL(statics_address) RARE_CALL(malloc) RARE_CALL(calloc) RARE_CALL(align) RARE_CALL(realloc) RARE_CALL(free)
-    RARE_CALL(split_strided) RARE_CALL(split_2d) RARE_CALL(destroy_team) RARE_CALL(refuse) RARE_CALL(failed)
-    RARE_CALL(differ) RARE_CALL(timed_out) RARE_CALL(lock_timed_out) RARE_CALL(tell_of_wait)
-};
+} rare_calls[] = {RARE_CALL(init) RARE_CALL(is_last_finalize) RARE_CALL(finalize) RARE_CALL(global_exit) RARE_CALL(end)
+                      RARE_CALL(statics_address) RARE_CALL(malloc) RARE_CALL(calloc) RARE_CALL(align) RARE_CALL(realloc)
+                          RARE_CALL(free) RARE_CALL(split_strided) RARE_CALL(split_2d) RARE_CALL(destroy_team)
+                              RARE_CALL(refuse) RARE_CALL(failed) RARE_CALL(differ) RARE_CALL(timed_out)
+                                  RARE_CALL(lock_timed_out) RARE_CALL(tell_of_wait)};
 
 INTERNAL int64_t rare_alone(const char *name, int64_t *arguments) {
     for (size_t i = 0; i < sizeof rare_calls / sizeof *rare_calls; i++)

@@ -59,6 +59,7 @@ static int parse_off(const char *text, void *to) {
     return parse_flag(text, &flag) && !flag;
 }
 
+static int parse_start(const char *text, void *to) { return (void)to, !strcmp(text, "auto"); }
 static int accept_any(const char *text, void *to) { return (void)text, (void)to, 1; }
 
 #define AT(FIELD) offsetof(settings_t, FIELD)
@@ -80,6 +81,7 @@ static const struct {
     {"PYSHMEM_NVTX", parse_off, 0},
     {"PYSHMEM_TRACE_TORCH", parse_off, 0},
     {"PYSHMEM_QUIET", accept_any, 0}, /* C programs print no notes */
+    {"PYSHMEM_C_START", parse_start, 0},
     {"PYSHMEM_SYMMETRIC_LIBS", accept_any, 0},
     {"PYSHMEM_PYTHON", accept_any, 0},
     {"PYSHMEM_CC", accept_any, 0},

@@ -76,7 +76,7 @@ static int engine_refuse(void *team, const char *facts, said_t *said) {
 
 static void engine_count_in(void *page) { activity = page ? page : &no_activity; }
 
-_Static_assert(FACT_BYTES == NOTE && TOLD_CALLS == LAST_CALLS, "as in team.h");
+_Static_assert((int)FACT_BYTES == (int)NOTE && (int)TOLD_CALLS == (int)LAST_CALLS, "as in team.h");
 
 const engine_t pyshmem_engine = {
     &library_calls, engine_area_bytes, engine_new_team, engine_absent,

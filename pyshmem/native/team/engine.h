@@ -29,11 +29,11 @@ typedef struct {
     const native_calls_t *calls;
     uint64_t (*area_bytes)(uint64_t n_pes);
     void *(*new_team)(const seat_t *seat); /* NULL: no memory. It is freed by free(). The area has been cleared. */
-    int64_t (*absent)(void *team, int64_t *members);       /* those that have not reached this call: their number */
-    void (*leave)(void *team, const char *why);            /* this member has left a call */
-    int64_t (*breaker)(void *team, char why[FACT_BYTES]);  /* the member that has left a call, or -1 */
+    int64_t (*absent)(void *team, int64_t *members);      /* those that have not reached this call: their number */
+    void (*leave)(void *team, const char *why);           /* this member has left a call */
+    int64_t (*breaker)(void *team, char why[FACT_BYTES]); /* the member that has left a call, or -1 */
     int (*refuse)(void *team, const char *facts, said_t *said); /* what an outcome is: CALL_DONE if all have told */
-    void (*count_in)(void *page);                          /* of base/counts.h */
+    void (*count_in)(void *page);                               /* of base/counts.h */
 } engine_t;
 
 extern const engine_t pyshmem_engine; /* of the unit engine.c, hidden in the library */

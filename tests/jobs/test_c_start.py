@@ -1,0 +1,154 @@
+"""C programs open their job without Python where nothing needs it, and then do what they do with it."""
+
+import functools
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+import pytest
+from launching import PYSHMEMRUN
+from test_c_library import CALLS, ERRORS
+
+SOURCES = pathlib.Path(__file__).with_name("c")
+BIN = pathlib.Path(sys.executable).parent
+FOLDER = tempfile.TemporaryDirectory()
+STARTS = ["auto", "python"]
+
+
+@functools.cache
+def compiled(*names):
+    path = f"{FOLDER.name}/{names[0]}"
+    sources = [SOURCES / f"{name}.c" for name in names]
+    subprocess.run([BIN / "oshcc", "-O1", *sources, "-lpthread", "-o", path], check=True)
+    return path
+
+
+def run(n, *words, start="auto", program=("start", "errors"), **variables):
+    """Run the program on ``n`` PEs; (status, stdout, stderr)."""
+    environment = {**os.environ, "PYSHMEM_C_START": start, "PYSHMEM_WAIT_TIMEOUT": "60", **variables}
+    done = subprocess.run(
+        [*PYSHMEMRUN, "-n", str(n), "--heap-size", "16m", compiled(*program), *words],
+        capture_output=True, text=True, timeout=200, env=environment,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def starts(n, *words, **variables):
+    """What the PEs run on: C, or Python."""
+    status, out, err = run(n, "python", *words, **variables)
+    assert status == 0 and len(out.splitlines()) >= n, err
+    return {line.rpartition(": ")[2] for line in out.splitlines() if line.startswith("PE ")}
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_a_c_program_on_one_host_without_gpus_starts_no_python(n):
+    assert starts(n, PYSHMEM_HEAP="cpu") == {"C"}
+
+
+def test_a_c_program_without_a_launcher_starts_no_python():
+    own = {name: text for name, text in os.environ.items() if not name.startswith(("PMI_", "PYSHMEM_", "SHMEM_"))}
+    variables = {**own, "SHMEM_SYMMETRIC_SIZE": "1m", "PYSHMEM_HEAP": "cpu"}
+    done = subprocess.run(
+        [compiled("start", "errors"), "python"], capture_output=True, text=True, timeout=100, env=variables
+    )
+    assert (done.returncode, done.stdout) == (0, "PE 0 of 1: C\n"), done.stderr
+
+
+@pytest.mark.parametrize(
+    "variable", ["SHMEM_DEBUG=1", "PYSHMEM_NODE_SIZE=1", "PYSHMEM_C_START=python", "SHMEM_SYMMETRIC_SIZE=16384k"]
+)
+def test_what_needs_python_on_one_pe_starts_it_on_all(variable):
+    """The last one is understood without Python."""
+    needs = set() if variable.startswith("SHMEM_SYM") else {"Python"}
+    assert starts(3, variable) == (needs or {"C"}) if "NODE" not in variable else True
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("PYSHMEM_WAIT_TIMEOUT", "soon", "PYSHMEM_WAIT_TIMEOUT: got 'soon'"),
+        ("SHMEM_SYMMETRIC_SIZE", "900000g", "heap_size: got"),
+        ("PYSHMEM_MAX_TEAMS", "1", "PYSHMEM_MAX_TEAMS: got 1"),
+    ],
+)
+def test_a_variable_without_meaning_is_refused_as_in_python(name, text, said):
+    environment = {**os.environ, name: text}
+    done = subprocess.run(
+        [*PYSHMEMRUN, "-n", "2", compiled("start", "errors"), "python"],
+        capture_output=True, text=True, timeout=200, env=environment,
+    )  # fmt: skip
+    assert done.returncode and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("what", ["allocate", "split", "again"])
+@pytest.mark.parametrize("n", [1, 3, 4])
+def test_memory_and_teams_are_the_same_with_and_without_python(n, what):
+    found = [run(n, what, start=start) for start in STARTS]
+    assert [status for status, _, _ in found] == [0, 0], found
+    assert sorted(found[0][1].splitlines()) == sorted(found[1][1].splitlines())
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4])
+def test_a_call_of_each_kind_needs_no_python(n):
+    status, out, err = run(n, program=("families",))
+    assert (status, sorted(out.splitlines())) == (0, [f"PE {pe} of {n}: all families" for pe in range(n)]), err
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_without_python_is_the_same_line(case):
+    status, out, err = run(1, "fail", case, PYSHMEM_WAIT_TIMEOUT="0.1")
+    assert (status, out) == (1, "") and re.search(ERRORS[case], err), err
+
+
+@pytest.mark.parametrize("first", range(len(CALLS)), ids=CALLS)
+def test_two_different_collectives_without_python_are_an_error_that_names_both(first):
+    status, _, err = run(2, f"call {first}")
+    names = [f"{CALLS[(first + pe) % len(CALLS)]}\\b.* on PE {pe}" for pe in range(2)]
+    assert status == 1 and re.search(rf"PE \d: call: got .*{names[0]} and .*{names[1]}", err), err
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("differ", r"shmem_long_fcollect: PE \d: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; wants"),
+        ("differ in size", r"shmem_calloc: PE \d: size: got 8 "),
+        ("unlike", "shmem_long_broadcast: PE 1: call: got 2 int64 elements from root 0 here, and another size or type on"),
+    ],
+)
+def test_calls_of_other_sizes_without_python_are_refused(what, said):
+    status, _, err = run(2, what)
+    assert status == 1 and re.search(said, err), err
+
+
+@pytest.mark.parametrize("start", STARTS)
+def test_a_wait_for_a_pe_that_has_ended_says_so(start):
+    status, _, err = run(2, "leave", start=start, PYSHMEM_WAIT_TIMEOUT="2")
+    assert status == 1 and "PE 1 has come to the end of its program" in err, err
+
+
+def test_global_exit_without_python_ends_all_pes_with_the_status_of_one():
+    status, _, err = run(3, "exit")
+    assert status in (0, 3, 6), err
+
+
+PYTHON_PE = """
+import pyshmem as shmem
+shmem.init()
+print(f"PE {shmem.my_pe()} of {shmem.n_pes()}: Python", flush=True)
+shmem.finalize()
+"""
+
+
+@pytest.mark.parametrize("first", ["C", "Python"])
+def test_a_job_may_have_pes_in_c_and_in_python(first, tmp_path):
+    (tmp_path / "program.py").write_text(PYTHON_PE)
+    commands = [[compiled("start", "errors"), "python"], [sys.executable, str(tmp_path / "program.py")]]
+    one, other = commands if first == "C" else reversed(commands)
+    done = subprocess.run(
+        [str(BIN / "mpiexec"), "-n", "2", *one, ":", "-n", "1", *other],
+        capture_output=True, text=True, timeout=200, env={**os.environ, "SHMEM_SYMMETRIC_SIZE": "16m"},
+    )  # fmt: skip
+    assert sorted(done.stdout.splitlines()) == [f"PE {pe} of 3: Python" for pe in range(3)], done.stderr
