@@ -93,5 +93,5 @@ def test_a_global_exit_after_mpi_has_ended_ends_all_pes_with_its_status(tmp_path
 
 
 def test_openmp_keeps_the_programs_number_of_threads(tmp_path):
-    done = run(1, compiled(OPENMP, tmp_path, "-fopenmp"), OMP_NUM_THREADS="7")
+    done = run(1, compiled(OPENMP, tmp_path, "-fopenmp"), OMP_NUM_THREADS="7", PYSHMEM_C_START="python")
     assert done.returncode == 0, done.stderr

@@ -89,12 +89,18 @@ def test_calls_on_the_gpu_heap_take_the_routes_of_python(n, environment, tmp_pat
     assert (status, sorted(out.splitlines())) == (0, lines), err
 
 
-def test_a_c_program_starts_the_job_itself_and_its_static_data_are_symmetric(tmp_path):
+# who opens the job of a C program: see test_c_start.py
+STARTS = pytest.mark.parametrize("start", ["auto", "python"])
+
+
+@STARTS
+def test_a_c_program_starts_the_job_itself_and_its_static_data_are_symmetric(start, tmp_path):
     done = subprocess.run(
         [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("families")],
         capture_output=True,
         text=True,
         timeout=100,
+        env={**os.environ, "PYSHMEM_C_START": start},
     )
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[1:] == [f"PE {pe} of 2: all families" for pe in range(2)]
@@ -172,9 +178,11 @@ def test_an_error_of_a_c_program_is_one_line_and_ends_the_job(case, tmp_path):
         ("kill", 137, [], "PE 1: killed by signal 9 (SIGKILL)\n"),
     ],
 )
-def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, printed, said):
+@STARTS
+def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, printed, said, start):
     command = [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("ends"), what]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    variables = {**os.environ, "PYSHMEM_C_START": start}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, env=variables)
     assert (done.returncode, sorted(done.stdout.splitlines())) == (status, printed), done.stderr
     assert done.stderr.endswith(said) and (said or not done.stderr)
 
@@ -200,10 +208,15 @@ def test_errors_of_a_c_program_name_no_line_where_they_know_none(what, said):
 @pytest.mark.parametrize(
     ("what", "routine"), [("wait", "long_wait_until"), ("static", "long_wait_until"), ("sync", "sync_all")]
 )
-@pytest.mark.parametrize("debug", ["0", "1"])
-def test_pe_0_says_once_in_a_long_wait_of_a_c_program_which_call_waits(what, routine, debug):
+@pytest.mark.parametrize(("debug", "start"), [("0", "auto"), ("0", "python"), ("1", "auto")])
+def test_pe_0_says_once_in_a_long_wait_of_a_c_program_which_call_waits(what, routine, debug, start):
     """In debug mode also where the other PE is. The wait then ends with the job, by its time-out."""
-    variables = {"SHMEM_DEBUG": debug, "PYSHMEM_WAIT_NOTICE": "0.2", "PYSHMEM_WAIT_TIMEOUT": "5"}
+    variables = {
+        "SHMEM_DEBUG": debug,
+        "PYSHMEM_WAIT_NOTICE": "0.2",
+        "PYSHMEM_WAIT_TIMEOUT": "5",
+        "PYSHMEM_C_START": start,
+    }
     command = [*PYSHMEMRUN, "-n", "2", "--heap-size", "16m", compiled("ends"), what]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, env={**os.environ, **variables})
     others = "PE 1 is in shmem_long_wait_until" if debug == "1" else "SHMEM_DEBUG=1 says where the other PEs are"
