@@ -591,6 +591,8 @@ MUTANTS = [
            "jobs c_start the_same_with_and_without_python"),
     Mutant("capi-start-areas-are-kept", _CAPI, "    set_bit(areas.free, index, 1);\n", "",
            "jobs c_start the_same_with_and_without_python"),
+    Mutant("capi-statics-of-the-first-job-alone", _CAPI, "if (!has_begun++) embedded", "embedded",
+           "jobs c_start the_same_with_and_without_python"),
     Mutant("capi-start-end-is-not-noted", _CAPI, "strcpy(note->text, ENDED);", "(void)note;", "jobs c_start that_has_ended"),
     Mutant("capi-start-global-exit-ends-one-pe", _CAPI, "for (int told = pmi_say(request); told;) pause();", "(void)request;",
            "jobs c_start global_exit"),

@@ -21,8 +21,8 @@ static void at_exit(void) {
 }
 
 static int begin(int requested) {
-    static int registered;
-    int embedded = !has_python();
+    static int registered, has_begun, embedded; /* whether this process is a C program */
+    if (!has_begun++) embedded = !has_python();
     int first = !attach();
     uint64_t nbytes = first ? find_statics(embedded) : 0;
     start(nbytes);

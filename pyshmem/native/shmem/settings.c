@@ -106,7 +106,7 @@ static int understands(const char *variable, settings_t *s) {
 }
 
 /* What says that the processes are connected in another way than by Hydra on one host. */
-static const char *const foreign[] = {"TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "TRITON_INTERPRET"};
+static const char *const foreign[] = {"TORCHELASTIC_RUN_ID", "OMPI_COMM_WORLD_SIZE", "PMIX_RANK"};
 
 INTERNAL const char *read_settings(settings_t *s) {
     static const char *const devices[] = {"/dev/nvidiactl", "/dev/kfd", "/dev/dxg"};
