@@ -21,6 +21,8 @@ SUITES = {f"pyshmem.suites.{name}": name.replace(".", "/") for name in find_pack
 PARTS = sorted(map(str, Path("pyshmem/native").rglob("*.[ch]")))
 LANGUAGE = ["-std=gnu11", "-D_GNU_SOURCE", "-fno-strict-aliasing", "-ffp-contract=off"]
 FLAGS = [*LANGUAGE, "-O3", "-Wall", "-Wextra", "-pthread"]
+# nobody opens far PEs in engine.c, so gcc knows that `far` is NULL there, and warns of accesses that are never made
+NEVER_MADE = ["-Wno-array-bounds", "-Wno-stringop-overflow", "-Wno-stringop-overread"]
 # installed as pyshmem.launch
 LAUNCH = {f"pyshmem.{name}": name.replace(".", "/") for name in find_packages(include=["launch*"])}
 
@@ -78,7 +80,7 @@ setup(
             depends=[*PARTS, "pyshmem/capi/generate.py"],
             py_limited_api=True,
             define_macros=[("PYSHMEM_VERSION", f'"{VERSION}"')],
-            extra_compile_args=[*FLAGS, "-fvisibility=hidden", "-Wno-unused-function", "-O2", "-g0"],
+            extra_compile_args=[*FLAGS, "-fvisibility=hidden", "-Wno-unused-function", *NEVER_MADE, "-O2", "-g0"],
             extra_link_args=["-Wl,-soname,libpyshmem.so"],
             libraries=["dl", "pthread"],
         ),

@@ -2,10 +2,6 @@
  * those of module.c, without python/. */
 #define PYSHMEM_UNIT
 
-/* nobody opens far PEs here, so gcc knows that `far` is NULL, and warns of accesses that are never made */
-#pragma GCC diagnostic ignored "-Warray-bounds"
-#pragma GCC diagnostic ignored "-Wstringop-overflow"
-
 #include "base/combine.c"
 #include "base/counts.c"
 #include "base/host.c"
