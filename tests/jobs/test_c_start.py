@@ -159,7 +159,8 @@ def test_pes_in_c_leave_the_job_to_python_where_another_pe_is_in_python(first, t
     one, other = commands if first == "C" else reversed(commands)
     done = subprocess.run(
         [str(BIN / "mpiexec"), "-n", "2", *one, ":", "-n", "1", *other],
-        capture_output=True, text=True, timeout=200, env={**os.environ, "SHMEM_SYMMETRIC_SIZE": "16m"},
+        capture_output=True, text=True, timeout=200,
+        env={**os.environ, "SHMEM_SYMMETRIC_SIZE": "16m", "PYSHMEM_PYTHON": sys.executable},
     )  # fmt: skip
     said = set(re.findall(r"^init: PE (\d): static data: got 0 bytes on one PE", done.stderr, re.MULTILINE))
     assert done.returncode and said and said <= {"0", "1", "2"}, done.stderr
