@@ -303,6 +303,25 @@ def test_members_whose_words_differ_all_learn_it_write_no_sums_and_call_again(na
     run(n, body)
 
 
+@pytest.mark.parametrize("name", ["sync", "agree", "fold", "scatter"])
+def test_members_whose_calls_differ_in_number_alone_all_learn_it(name):
+    """Member 0 has made a broadcast, which waits for nobody, and whose word leaves the history of calls as it was."""
+    no_word = -0xD6E8FEB86659FD93 % 2**64  # with that of root 0, see begin_rooted
+
+    def body(pe):
+        arguments = {
+            "sync": (7,),
+            "agree": (0, 7),
+            "fold": (0, SUM, INT64, pe.dest, pe.src, 2, 0, 7),
+            "scatter": (pe.dest + 8 * pe.me, pe.src, 8, 8, 0, 0, 1, 0, 7),
+        }[name]
+        if pe.me == 0:
+            pe.call("broadcast", 0, pe.dest, pe.src, 8, 0, no_word)
+        assert pe.call(name, *arguments) == DIFFERENT
+
+    run(2, body)
+
+
 CALLS = {
     "sync": (7,),
     "share": (b"x", 7),
