@@ -205,7 +205,7 @@ MUTANTS = [
     Mutant("replay-goes-on-before-the-write", _TIMELINES, "time = times[wired.write[0]] if", "time = times[wired.write[0]] or 0.0 if",
            "jobs replay pipeline"),
     Mutant("replay-meets-without-the-last", _TIMELINES, "latest = max(latest, time)\n        if wired.came:",
-           "pass\n        if wired.came:", "jobs replay meetings_end"),
+           "pass\n        if wired.came:", "jobs replay meeting_ends_as_long"),
     # ---- runtime ----
     Mutant("runtime-allocations-overlap", _RUNTIME, "self._take(index, start, _rounded(start + nbytes))",
            "self._take(index, start, _rounded(start + 1))", "2 memory do_not_overlap"),
