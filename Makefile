@@ -176,7 +176,7 @@ check: $(VENV)/.installed check-native
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(NATIVE) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.[ch] tests/native/*.[ch] examples/*.c)
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h pyshmem/capi/include/mpp/shmemx.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.[ch] tests/native/*.[ch] examples/*.c)
 	$(BIN)/mypy --strict pyshmem/host pyshmem/start pyshmem/transport pyshmem/diagnosis pyshmem/memory pyshmem/base pyshmem/c_names pyshmem/capi pyshmem/check pyshmem/timelines pyshmem/shmem.py launch
 	# rooms with kernels, whose decorators have no types: of what mypy finds there, imports of what is not
 	! $(BIN)/mypy pyshmem/ops pyshmem/irregular pyshmem/nn pyshmem/distributed | grep -E 'Module "pyshmem\S*" has no attribute|Cannot find'

@@ -565,6 +565,9 @@ MUTANTS = [
            "made->team.spin.interrupted = NULL;", "jobs c_library says_once"),
     Mutant("capi-static-data-are-not-found", _CAPI, "each->away = block - each->start;", "each->away = 0;",
            "jobs c_library each_kind"),
+    Mutant("capi-openmp-has-torchs-threads", _CAPI, "if (threads) openmp.set_threads(threads);", ";", "jobs c_beside openmp_keeps"),
+    Mutant("capi-finalize-needs-mpi", "pyshmem/host/init.py", "() if exits.is_mpi_over() else (job.node_comm, job.comm)",
+           "(job.node_comm, job.comm)", "jobs c_beside in_any_order"),
     # ---- the first day on AMD GPUs ----
     Mutant("amd-index-without-an-accepted-torch", "README.md", "whl/rocm7.2", "whl/rocm7.0", "jobs amd_install every_index"),
     Mutant("amd-line-that-takes-cudas-triton", "docs/amd.md", "tomli && pip install --no-deps .", "tomli && pip install '.[mpich]'",
