@@ -11,8 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pyshmem.base import environment
+
 from .. import PYSHMEMRUN, info
 from . import memory_kinds, report
+from .findings import Finding
 
 DESCRIPTION = """doctor prints what pyshmem info prints, and then examines this machine in jobs of a few PEs: every way to
 map GPU memory, and put, get, signals, atomics, kernels, an all-reduce and matrix products between each pair of PEs,
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(f"examined   by {n} PEs; a wait fails after {WAIT_SECONDS} s, a job after {SECONDS} s", flush=True)
     for part, advice in PARTS.items():
         if part in ON_GPUS and not found:
-            print(f"{part:10} GPU memory: ok  not examined: torch sees no GPU", flush=True)
+            print(f"{part:10} {Finding('GPU memory', '', '', skipped='torch sees no GPU')}", flush=True)
             continue
         status = _job(n, part)
         if status not in (0, 1):
@@ -106,7 +109,12 @@ def _timed(n: int) -> list[str]:
                 found[kind] = each
             if status:
                 failed.append(f"{kind}: FAILED: the job ended with status {status}")
-    return memory_kinds.said(found, "coarse") + failed
+    return memory_kinds.said(found, "coarse", shared(n)) + failed
+
+
+def shared(n: int) -> bool:
+    """Return whether some of n PEs share a GPU, as init places them."""
+    return n > (gpus() if environment.read("PYSHMEM_DEVICE") is None else 1)
 
 
 def kinds() -> tuple[str, ...]:
@@ -125,6 +133,6 @@ def _job(n: int, part: str, *arguments: str, more: Mapping[str, str] | None = No
     program = ["-m", "pyshmem.launch.doctor.examination", part, *arguments]
     command = [*PYSHMEMRUN, "-n", str(n), "--timeout", str(SECONDS), *program]
     usual = {"PYSHMEM_WAIT_TIMEOUT": str(WAIT_SECONDS), "PYSHMEM_QUIET": "1"}
-    environment = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}, **(more or {})}
+    variables = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}, **(more or {})}
     # not in the user's folder, which may have a package pyshmem that is not the installed one
-    return subprocess.run(command, env=environment, cwd=sys.prefix, check=False).returncode
+    return subprocess.run(command, env=variables, cwd=sys.prefix, check=False).returncode

@@ -28,7 +28,7 @@ def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^pyshmem +\d\S*, OpenSHMEM 1\.6, in /", done.stdout)
     assert re.findall(r"^.{10} (.+): ok  cpu heap, 2 x 2 PEs$", done.stdout, re.MULTILINE) == list(CALLS), done.stdout
-    assert "mapping    GPU memory: ok  not examined" in done.stdout
+    assert "\nmapping    GPU memory: not examined: torch sees no GPU\n" in done.stdout
     assert done.stdout.endswith("doctor: all that was examined works\n")
 
 
@@ -263,6 +263,17 @@ sys.exit(examination.main("times", sys.argv[1]))
 def test_a_kind_of_memory_is_proposed_if_signals_and_barriers_are_both_faster_there(uncached, words):
     lines = memory_kinds.said({"coarse": {"signal": 2.0, "barrier": 5.0}, "uncached": uncached}, "coarse")
     assert lines[0] == "coarse: a signal 2.0 us, a barrier 5.0 us" and lines[-1].startswith(words)
+
+
+@pytest.mark.parametrize(("n", "gpus", "device", "wanted"), [(2, 1, "", True), (2, 2, "", False), (2, 2, "0", True)])
+def test_times_of_pes_that_share_a_gpu_are_said_to_be_those_of_its_time_slices(n, gpus, device, wanted, monkeypatch):
+    """No kind of memory is proposed after them."""
+    monkeypatch.setattr(doctor, "gpus", lambda: gpus)
+    monkeypatch.setenv("PYSHMEM_DEVICE", device)
+    assert doctor.shared(n) == wanted
+    found = {"coarse": {"signal": 3514.1, "barrier": 7028.0}, "uncached": {"signal": 1.5, "barrier": 4.0}}
+    lines = memory_kinds.said(found, "coarse", doctor.shared(n))
+    assert lines[0].startswith("PEs share one GPU") == wanted and lines[-1].startswith("set PYSHMEM") != wanted
 
 
 def test_where_one_kind_of_memory_could_be_timed_none_is_proposed():
