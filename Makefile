@@ -260,7 +260,9 @@ bench-gpu: $(GPU_VENV)/.installed
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs
 	@test -f docs/_build/searchindex.js || rm -rf docs/_build  # of a build that did not end
+	@echo "make docs: 1 of 2: the pages and the reference"
 	$(BIN)/sphinx-build -W --keep-going $(QUIET) docs docs/_build
+	@echo "make docs: 2 of 2: the tests of what was built"
 	$(BIN)/python -m pytest tests/html -q
 	@echo "docs/_build/index.html"
 $(VENV)/.docs: $(VENV)/.installed
