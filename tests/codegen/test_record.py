@@ -61,7 +61,7 @@ def test_a_record_is_claimed_then_filled_then_published():
     lines = instructions(assembly(kernels.wait_until, "nvidia", kernels.I64, 4))
     claim, fence, publish = in_order(lines, r"atom\S*\.exch", r"fence\.acq_rel\.sys", r"atom\S*\.exch")
     words = [lines[place] for place in places(lines, r"@\S+ st\.global\.b64") if claim < place < fence]
-    assert len(words) == 9  # PE to AREA
+    assert len(words) == 8  # PE to LIMIT
     record_at = address(lines[publish])
     sums = {}
     for line in lines:
@@ -69,7 +69,7 @@ def test_a_record_is_claimed_then_filled_then_published():
         if found:
             sums[found[1]] = int(found[2])
     assert sorted(sums[address(word)] for word in words) == [
-        8 * word for word in range(kernel_timeouts.PE, kernel_timeouts.AREA + 1)
+        8 * word for word in range(kernel_timeouts.PE, kernel_timeouts.LIMIT + 1)
     ]
     assert sums[address(lines[claim])] == 8 * kernel_timeouts.CLAIM
 

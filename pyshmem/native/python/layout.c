@@ -37,7 +37,6 @@ static const struct {
     NUMBER(POST),
     NUMBER(FLUSH),
     NUMBER(BYE),
-    NUMBER(HOLD),
     /* the ring of kernels, and the record of a wait that has timed out */
     NUMBER(SLOTS),
     NUMBER(SLOT_HEAD),
@@ -75,7 +74,6 @@ static const struct {
     NUMBER(EXSCAN),
     NUMBER(PRIVATE_TARGET),
     NUMBER(PRIVATE_SOURCE),
-    NUMBER(CALL_DONE),
     NUMBER(CALL_TIMED_OUT),
     NUMBER(CALL_INTERRUPTED),
     NUMBER(CALL_NO_MEMORY),
@@ -134,14 +132,6 @@ static const struct {
     uint64_t offset, count;
     const char *code;
 } fields[] = {
-    FIELD(hello_t, job),
-    FIELD(hello_t, pe),
-    FIELD(hello_t, n_pes),
-    FIELDS(hello_t, nonce),
-    END(hello_t),
-    FIELDS(challenge_t, nonce),
-    FIELD(challenge_t, code),
-    END(challenge_t),
     FIELD(request_t, op),
     FIELD(request_t, asks),
     FIELD(request_t, detail),

@@ -6,7 +6,7 @@ Bytes that cross: those of the tensors, once; the receiver copies them once more
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -67,14 +67,11 @@ class Plan(plans.Plan):
 
     def __init__(self, team: Team, distance: int, slots: int, samples: tuple[torch.Tensor, ...]) -> None:
         self.team, self.generation = team, job.generation
-        sizes = [each.nbytes for each in samples]
-        programs = [max(min(-(-size // SHARE), PROGRAMS), 1) for size in sizes]
-        kinds = [words_of(each).dtype for each in samples]
-        wanted: Wanted = {
-            f"slots {i}": ((slots, lines(size) // kind.itemsize), kind)
-            for i, (size, kind) in enumerate(zip(sizes, kinds, strict=True))
-        }
-        wanted |= {f"words {i}": ((2, count), torch.uint64) for i, count in enumerate(programs)}
+        wanted: Wanted = {}
+        for i, each in enumerate(samples):
+            kind, shares = words_of(each).dtype, Shares.of(each)
+            wanted[f"slots {i}"] = (slots, lines(each.nbytes) // kind.itemsize), kind
+            wanted[f"words {i}"] = (slots * shares.chunks + 1, shares.programs), torch.uint64
         self.space = Workspace(BOTH, team, wanted)
         peers = (team.me + distance) % team.size, (team.me - distance) % team.size
         self.channels = [
@@ -91,22 +88,42 @@ class Plan(plans.Plan):
             channel.recv(words_of(each))
 
 
+class Shares(NamedTuple):
+    """How programs share a tensor. each, chunk: the words of a program, and between two flags."""
+
+    programs: int
+    each: int
+    chunk: int
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> Shares:
+        nbytes, width = tensor.nbytes, words_of(tensor).itemsize
+        programs = max(min(-(-nbytes // SHARE), PROGRAMS), 1)
+        each = lines(-(-nbytes // programs)) // width
+        return cls(programs, each, max(min(each, CHUNK // width), 1))
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.each // self.chunk)
+
+
 class Channel:
-    """Slots in symmetric memory with two words for each program: its data has come; its last data has been taken."""
+    """Slots in symmetric memory with words for each program: its chunk in a slot has come; its last data has been taken.
+
+    Puts arrive in any order, those of earlier kernels too, so no two that may be under way have the same flag.
+    """
 
     def __init__(
         self, team: Team, peers: tuple[int, int], slots: torch.Tensor, words: torch.Tensor, like: torch.Tensor
     ) -> None:
         """peers: to whom this PE sends, and from whom it receives.  like: a tensor that it sends."""
-        programs, kind = words.shape[1], slots.dtype
-        each = lines(-(-like.nbytes // programs)) // kind.itemsize
-        sample = torch.empty(17, dtype=kind, device=device())[1:]  # kernels assume nothing about addresses
-        chunk = min(each, CHUNK // kind.itemsize)
-        sizes = slots.shape[1], words_of(like).numel(), each, max(chunk, 1)
+        programs, each, chunk = Shares.of(like)
+        sample = torch.empty(17, dtype=slots.dtype, device=device())[1:]  # kernels assume nothing about addresses
+        sizes = slots.shape[1], words_of(like).numel(), each, chunk
         epochs = [torch.zeros(programs, dtype=torch.int64, device=device()) for _ in peers]
         self.send, self.recv = (
             Prepared(
-                kernel, programs, (shmem.device_context(team), slots, *words, epoch, *sizes, peer), (sample,),
+                kernel, programs, (shmem.device_context(team), slots, words[:-1], words[-1], epoch, *sizes, peer), (sample,),
                 {"SLOTS": slots.shape[0]}, num_warps=WARPS,
             )
             for kernel, epoch, peer in zip((send_parts, recv_parts), epochs, peers, strict=True)
@@ -118,7 +135,8 @@ def send_parts(ctx, slots, arrived, taken, epochs, pitch, count, each, chunk, pe
     """Program p puts its part of ``source`` into the slot of this send on ``pe``, in chunks with a flag for program p there.
 
     slots: ``pitch`` words apart.  epochs: how often each program has sent.  taken: how often that of ``pe`` has received.
-    count, each, chunk: the words of all, of a program, and between flags.  arrived: how many chunks have come, in all sends.
+    count, each, chunk: the words of all, of a program, and between flags.  arrived: the last send of which a chunk has come,
+    for each slot, chunk and program.
     """
     program = tl.cast(tl.program_id(0), tl.int64)
     epoch = tl.load(epochs + program)
@@ -126,8 +144,8 @@ def send_parts(ctx, slots, arrived, taken, epochs, pitch, count, each, chunk, pe
     slot, chunks = slots + (epoch % SLOTS) * pitch, tl.cdiv(each, chunk)
     for i in range(chunks):
         first, number = part_of(program, i, count, each, chunk)
-        flag = epoch * chunks + i + 1
-        dev.put_signal(ctx, slot + first, source + first, number, arrived + program, flag, dev.SIGNAL_SET, pe)
+        flag = flag_of(arrived, program, epoch % SLOTS, chunks, i)
+        dev.put_signal(ctx, slot + first, source + first, number, flag, epoch + 1, dev.SIGNAL_SET, pe)
     arch.join(ctx)  # all threads have loaded the epoch
     tl.store(epochs + program, epoch + 1)
 
@@ -140,11 +158,17 @@ def recv_parts(ctx, slots, arrived, taken, epochs, pitch, count, each, chunk, pe
     slot, chunks = slots + (epoch % SLOTS) * pitch, tl.cdiv(each, chunk)
     for i in range(chunks):
         first, number = part_of(program, i, count, each, chunk)
-        dev.signal_wait_until(ctx, arrived + program, dev.CMP_GE, epoch * chunks + i + 1)
+        dev.signal_wait_until(ctx, flag_of(arrived, program, epoch % SLOTS, chunks, i), dev.CMP_GE, epoch + 1)
         arch.copy(ctx, dest + first, slot + first, number)
     dev.signal_set(ctx, taken + program, epoch + 1, pe)
     arch.join(ctx)
     tl.store(epochs + program, epoch + 1)
+
+
+@arch.jit
+def flag_of(arrived, program, slot, chunks, i):
+    """Return the flag of chunk ``i`` of a program in a slot."""
+    return arrived + (slot * chunks + i) * tl.num_programs(0) + program
 
 
 @arch.jit

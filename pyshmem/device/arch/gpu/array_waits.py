@@ -218,4 +218,6 @@ def tell(ctx, routine: tl.constexpr, ivars, index, mask, seen, cmp: tl.constexpr
     """Write a record of one of the words in ``mask``."""
     unsigned: tl.constexpr = ivars.dtype.element_ty.is_int_unsigned()
     offset = (ivars + index).to(tl.int64) - ctx.base
-    leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, tl.where(mask, 0, -1))
+    leave_record(
+        ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, tl.where(mask, 0, -1), False
+    )

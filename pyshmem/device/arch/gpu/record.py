@@ -12,9 +12,20 @@ from pyshmem.device.arch.gpu.values import decoded
 
 
 @triton.jit
-def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted, seen, unsigned: tl.constexpr, missing):
+def leave_record(
+    ctx,
+    routine: tl.constexpr,
+    offset,
+    sign: tl.constexpr,
+    wanted,
+    seen,
+    unsigned: tl.constexpr,
+    missing,
+    names_team: tl.constexpr = True,
+):
     """Fill the record if this is the first wait that has timed out.
 
+    names_team: whether AREA is filled: of collectives. A loop around the wait needs a register more for it.
     Threads call it when they time out, alone or together. One of them claims the record; there is no barrier.
     """
     if ctx.record != 0:
@@ -32,7 +43,8 @@ def leave_record(ctx, routine: tl.constexpr, offset, sign: tl.constexpr, wanted,
         tl.store(words + kernel_timeouts.UNSIGNED, lane + unsigned, mask=mine)
         tl.store(words + kernel_timeouts.MISSING, lane + missing, mask=mine)
         tl.store(words + kernel_timeouts.LIMIT, lane + ctx.limit, mask=mine)
-        tl.store(words + kernel_timeouts.AREA, lane + ctx.sync_area, mask=mine)
+        if names_team:
+            tl.store(words + kernel_timeouts.AREA, lane + ctx.sync_area, mask=mine)
         gpu.drain(ctx)
         gpu.release(ctx)
         tl.atomic_xchg(words + kernel_timeouts.ROUTINE, lane + code_of(routine), mask=mine, sem="relaxed", scope="sys")

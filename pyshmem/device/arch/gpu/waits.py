@@ -80,5 +80,5 @@ def stop(ctx, routine: tl.constexpr, cmp: tl.constexpr, seen, waiting, expired, 
     if waiting & expired:
         unsigned: tl.constexpr = pointer.dtype.element_ty.is_int_unsigned()
         offset = pointer.to(tl.int64) - ctx.base
-        leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, 0)
+        leave_record(ctx, routine, offset, cmp, wanted.to(tl.int64), seen.to(tl.int64), unsigned, 0, False)
     return expired
