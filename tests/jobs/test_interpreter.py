@@ -91,6 +91,14 @@ def test_triton_may_be_imported_first(pes, tmp_path):
     assert (status, output) == (0, SAID), errors
 
 
+def test_triton_imported_first_runs_kernels_without_the_device_api(tmp_path):
+    kernel = "@triton.jit\ndef add(x, N: tl.constexpr): tl.store(x, tl.sum(tl.load(x + tl.arange(0, N)), 0))\n"
+    code = "import torch, triton, triton.language as tl, pyshmem as shmem\n" + kernel
+    code += "x = torch.ones(8)\nadd[(1,)](x, 8)\nassert x.tolist() == [8] + 7 * [1]\n"
+    status, _, errors = run(code, tmp_path)
+    assert status == 0, errors
+
+
 def test_triton_imported_first_does_not_matter_to_programs_without_kernels(tmp_path):
     code = "import triton, pyshmem as shmem; shmem.init(heap_size='1m'); shmem.zeros(1); shmem.finalize()"
     status, _, errors = run(code, tmp_path)
