@@ -47,7 +47,11 @@ def pytest_addoption(parser):
     parser.addoption("--everywhere", action="store_true", help="every case of every test on every architecture")
 
 
-MANY = ("test_device_functions.py", "test_far_executed.py", "test_host_atomics.py")  # cases, of element types for the most part
+MANY = (
+    "test_device_functions.py",
+    "test_far_executed.py",
+    "test_host_atomics.py",
+)  # cases, of element types for the most part
 
 
 def pytest_collection_modifyitems(config, items):
@@ -57,7 +61,9 @@ def pytest_collection_modifyitems(config, items):
     cases = {}  # of a test, without the architecture
     for item in items:
         if item.path.name in MANY:
-            cases.setdefault((item.path, item.originalname), {}).setdefault(_without_architecture(item), []).append(item)
+            cases.setdefault((item.path, item.originalname), {}).setdefault(_without_architecture(item), []).append(
+                item
+            )
     kept = set()
     for several in cases.values():
         for place, architecture in enumerate(ARCHITECTURES):
