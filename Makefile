@@ -97,7 +97,7 @@ test-many: $(VENV)/.installed
 test-meshes: $(VENV)/.installed
 	$(PART) $(TOGETHER) -n 6 $(patsubst %,tests/pes/test_%.py,partitioned_meshes dtensors device_meshes device_grids) -q
 test-amd-emulated: $(VENV)/.installed
-	$(RUN) -n 2 -m pytest tests/amd_emulated -q
+	$(RUN) -n 4 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed
 	tests/sanitized.sh
 # a job of one PE for each core, which share the files
