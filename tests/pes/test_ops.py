@@ -306,29 +306,6 @@ def test_all_pes_get_the_same_bits(operator):
         shmem.free(copy)
 
 
-def test_a_smaller_team_takes_its_memory_from_the_reserve():
-    n = shmem.n_pes()
-    if n < 2:
-        pytest.skip("there is no smaller team")
-    team = shmem.TEAM_WORLD.split_strided(1, 1, n - 1)
-    if ops.reserve_bytes() == 0:
-        if team:
-            with pytest.raises(shmem.HeapExhaustedError, match=r"ops\.reserve"):
-                ops.gemm_all_reduce(torch.ones(4, 4, device=here()), torch.ones(4, 4, device=here()), team=team)
-        ops.reserve(1 << 20)
-    if team:
-        for _ in range(3):
-            result = ops.gemm_all_reduce(
-                torch.full((5, 4), float(team.my_pe()), device=here()), torch.ones(4, 6, device=here()), team=team
-            )
-            assert (result == 4 * sum(range(n - 1))).all()
-        plan = ops.plan("gemm_all_reduce", torch.ones(5, 4, device=here()), torch.ones(4, 6, device=here()), team=team)
-        team.destroy()
-        with pytest.raises(shmem.ArgumentError, match="gemm_all_reduce: PE .*: plan: got .*ended"):
-            plan(torch.ones(5, 4, device=here()), torch.ones(4, 6, device=here()))
-    shmem.barrier_all()
-
-
 REFUSED = [
     ("b: got .*3, 4.*; wants 2 rows", {"b": torch.ones(3, 4)}),
     ("b: got torch.float16; wants a's type", {"b": torch.ones(2, 4, dtype=torch.float16)}),
