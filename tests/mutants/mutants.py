@@ -494,6 +494,8 @@ MUTANTS = [
            "2 irregular parts_of_a_row"),
     Mutant("irregular-plan-has-one-vector", _IRREGULAR, "^= 1 vector[: self.rows] = x", "^= 0\n        vector[: self.rows] = x",
            "2 irregular_plans vector_of_its_own_call"),
+    Mutant("irregular-short-rows-are-sorted", _IRREGULAR, "max(EVEN * matrix.atoms / matrix.rows, FEW)",
+           "EVEN * matrix.atoms / matrix.rows", "1 irregular mostly_empty"),
     Mutant("irregular-gap-joins-shares", _IRREGULAR, "apart = (needed.diff() > gap + 1) | (owners.diff() != 0)", "apart = needed.diff() > gap + 1",
            "2 irregular_plans within_a_share_only"),
     Mutant("irregular-plan-does-not-meet", _IRREGULAR, "self._meet() for target", "for target", "2 irregular_plans vector_of_its_own_call"),
