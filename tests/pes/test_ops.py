@@ -11,8 +11,8 @@ from pyshmem import ops
 from pyshmem.ops import machine
 from pyshmem.ops import plans
 from pyshmem.ops.gemm import copy_engine, selection
-from pyshmem.ops.gemm.graphs import ENQUEUED
-from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.streams import ENQUEUED
+from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
 from support import at_the_end_of_memory, here, refuses, work
 
