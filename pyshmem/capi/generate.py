@@ -1,5 +1,5 @@
-"""Writes what the C library has of every name of the table: shmem.h, and entries.h with the functions. Also shmemx_names.h
-and pyshmem.pc.
+"""Writes what the C library has of every name of the table: shmem.h, and entries.h with the functions. Also shmemx_names.h,
+pyshmem.pc and openshmem.pc.
 
 setup.py calls it before it compiles the library, where there is no torch. Run: python pyshmem/capi/generate.py
 """
@@ -21,13 +21,18 @@ from pyshmem.c_names.constants import CONSTANTS, Api  # noqa: E402
 from pyshmem.c_names.rows import Routine, Row, generics, names  # noqa: E402
 from pyshmem.c_names.spellings import SPELLINGS  # noqa: E402
 from pyshmem.c_names.table import ROWS  # noqa: E402
-from pyshmem.version import __version__  # noqa: E402
+from pyshmem.version import OPENSHMEM, __version__  # noqa: E402
 
 _HEAD = """/* Written by pyshmem/capi/generate.py from pyshmem/c_names/table.py. */
 """
 _TYPES = """
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wc99-extensions" /* _Complex in C++ */
+#endif
 
 #ifdef __cplusplus
 extern "C" {
@@ -76,10 +81,10 @@ _BODIES = {
     "active_sets.alltoalls": "set_alltoalls(SET, dest, source, dst, sst, nelems, S);",
     "active_sets.to_all": "(void)pWrk; set_reduce(SET, REDUCE_{operator}, KIND_K, dest, source, nreduce);",
 }
-_PKGCONFIG = f"""prefix=${{pcfiledir}}/..
-Name: pyshmem
+_PKGCONFIG = """prefix=${{pcfiledir}}/..
+Name: {name}
 Description: OpenSHMEM for C programs, on the job of pyshmem
-Version: {__version__}
+Version: {version}
 Cflags: -I${{prefix}}/include
 Libs: -L${{prefix}} -Wl,-rpath,${{prefix}} -lpyshmem
 """
@@ -104,7 +109,9 @@ _MANY = {"all": "every", "any": "first", "some": "some"}
 def write(folder: Path) -> None:
     """Write the files into ``folder``, that of this module; those that are right already stay untouched."""
     texts = {"include/shmem.h": header(), "include/shmemx_names.h": extensions(), "include/entries.h": entries()}
-    texts["pkgconfig/pyshmem.pc"] = _PKGCONFIG
+    versions = {"pyshmem": __version__, "openshmem": ".".join(map(str, OPENSHMEM))}
+    for name, version in versions.items():
+        texts[f"pkgconfig/{name}.pc"] = _PKGCONFIG.format(name=name, version=version)
     for name, text in texts.items():
         path = folder / name
         path.parent.mkdir(exist_ok=True)
@@ -122,7 +129,7 @@ def header() -> str:
         *selections(),
         "#endif\n\n#if defined(__cplusplus) && !defined(PYSHMEM_NO_GENERICS)\n",
         *overloads(),
-        "#endif\n\n#endif\n",
+        "#endif\n\n#ifdef __clang__\n#pragma clang diagnostic pop\n#endif\n\n#endif\n",
     ]
     return "".join(lines)
 

@@ -109,12 +109,18 @@ def _mark(rank: int) -> str:
     return f"{os.path.basename(folder)} {rank} failed" if folder and not _job_file("reported", rank) else ""
 
 
+def is_mpi_over() -> bool:
+    """Return whether the program has finalised MPI, as it may before it finalises pyshmem."""
+    return bool(_mpi.Is_finalized())
+
+
 def abort(status: int) -> NoReturn:
-    """End every PE with ``status``."""
+    """End every PE with ``status``. After MPI_Finalize the launcher ends the others, once it sees the status."""
     sys.stdout.flush()
     sys.stderr.flush()
     _native.let_read()
-    _mpi.COMM_WORLD.Abort(status)
+    if not is_mpi_over():
+        _mpi.COMM_WORLD.Abort(status)
     os._exit(status)  # MPI_Abort does not return
 
 

@@ -111,8 +111,9 @@ def init_thread(
 def finalize() -> None:
     """End one init. The last call completes all communication and frees every symmetric array. Collective over TEAM_WORLD.
 
-    MPI stays initialised. Tensors in CPU memory that free has not freed keep their values and can be used, but they are no
-    longer symmetric, also after a further init. Those in GPU memory cannot be used.
+    MPI stays initialised; the program may finalise it before or after. Tensors in CPU memory that free has not freed keep
+    their values and can be used, but they are no longer symmetric, also after a further init. Those in GPU memory cannot
+    be used.
     Errors: NotInitializedError, WaitTimeoutError; OutOfRangeError for a fault that a kernel of pyshmem.ops has recorded.
     Spec: 9.1 SHMEM_FINALIZE.
     """
@@ -353,7 +354,7 @@ def _list_leaks() -> None:
 
 
 def _forget() -> None:
-    for comm in (job.node_comm, job.comm):
+    for comm in () if exits.is_mpi_over() else (job.node_comm, job.comm):
         if comm is not None:
             comm.Free()
     job.clear()

@@ -1,4 +1,4 @@
-# find_package(pyshmem) with pyshmem_DIR=$(oshcc --prefix)/cmake: the target pyshmem::pyshmem for C and C++ programs
+# find_package(pyshmem) with CMAKE_PREFIX_PATH=$(oshcc --prefix): the target pyshmem::pyshmem for C and C++ programs
 get_filename_component(_pyshmem "${CMAKE_CURRENT_LIST_DIR}" DIRECTORY)
 if(NOT TARGET pyshmem::pyshmem)
   add_library(pyshmem::pyshmem SHARED IMPORTED)

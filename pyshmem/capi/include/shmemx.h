@@ -3,7 +3,6 @@
 #ifndef PYSHMEM_SHMEMX_H
 #define PYSHMEM_SHMEMX_H
 #include <shmem.h>
-#include <time.h>
 
 #include "shmemx_names.h"
 
@@ -20,11 +19,15 @@ static inline void shmemx_putmem_signal(void *dest, const void *source, size_t n
     shmem_putmem_signal(dest, source, nbytes, sig_addr, signal, SHMEM_SIGNAL_SET, pe);
 }
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Sandia's and Cray's: seconds since some time in the past */
-static inline double shmemx_wtime(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+double shmemx_wtime(void);
+
+#ifdef __cplusplus
 }
+#endif
 
 #endif

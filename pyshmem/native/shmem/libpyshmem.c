@@ -25,3 +25,7 @@
     TYPE p##NAME PARAMETERS
 
 #include "../../capi/include/entries.h"
+
+/* of shmemx.h */
+EXPORT double shmemx_wtime(void);
+EXPORT double shmemx_wtime(void) { return 1e-9 * (double)now_ns(); }

@@ -21,7 +21,25 @@ static struct {
     const char *program;
 } bridge = {PYSHMEM_VERSION, sizeof state, &state, NULL, NULL};
 
-INTERNAL int64_t rare(const char *name, int64_t *arguments) { return bridge.rare(name, arguments); }
+/* of the OpenMP library of the program, if it has one */
+static struct {
+    int (*threads)(void);
+    void (*set_threads)(int);
+} openmp;
+
+/* torch sets the calling thread's number of OpenMP's threads when it first computes in it. The number is the
+ * program's. */
+static int threads_of_program(void) { return openmp.set_threads ? openmp.threads() : 0; }
+static void set_threads_again(int threads) {
+    if (threads) openmp.set_threads(threads);
+}
+
+INTERNAL int64_t rare(const char *name, int64_t *arguments) {
+    int threads = threads_of_program();
+    int64_t result = bridge.rare(name, arguments);
+    set_threads_again(threads);
+    return result;
+}
 
 static RARELY _Noreturn void refuse_python(const char *got) {
     fprintf(stderr,
@@ -115,9 +133,13 @@ INTERNAL void start(void) {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     pthread_mutex_lock(&lock);
     if (!bridge.rare) {
+        openmp.threads = (int (*)(void))dlsym(RTLD_DEFAULT, "omp_get_max_threads");
+        openmp.set_threads = openmp.threads ? (void (*)(int))dlsym(RTLD_DEFAULT, "omp_set_num_threads") : NULL;
+        int threads = threads_of_program();
         if (!has_python()) start_python();
         state.watch = watch;
         open_bridge();
+        set_threads_again(threads);
     }
     pthread_mutex_unlock(&lock);
 }
