@@ -556,12 +556,7 @@ MUTANTS = [
     Mutant("capi-words-anywhere", _CAPI, "if (!LIKELY((uint64_t)where % least == 0))", "if (!least)", "jobs sizes_c wrong_arguments"),
     Mutant("capi-any-comparison", _CAPI, "if (!LIKELY((unsigned)cmp <= LE))", "if (cmp == 1 << 20)", "jobs sizes_c wrong_arguments and alone"),
     Mutant("capi-any-context", _CAPI, "return offset < sizeof contexts && offset % sizeof *ctx == 0 && ctx->team;",
-<<<<<<< HEAD
-           "return ctx->team != 0;", "jobs sizes_c wrong_arguments"),
-=======
            "return ctx->team != 0;", "jobs sizes_c wrong_arguments and alone"),
-    Mutant("capi-forked-process-ends-the-job", _CAPI, "getpid() != state.process", "0", "jobs sizes_c wrong_arguments and near"),
->>>>>>> rooms
     Mutant("capi-sizes-are-negative", _CAPI, "if (nbytes > INT64_MAX) nbytes = INT64_MAX;", "", "jobs sizes_c wrong_arguments"),
     Mutant("capi-iget-takes-one-step-for-both", _CAPI, "from_step = (uint64_t)s.sst * s.size;", "from_step = own_step;",
            "jobs fuzzed_c with_random_arguments"),
