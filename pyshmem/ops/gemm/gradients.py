@@ -23,6 +23,7 @@ from pyshmem.ops.gradients import Gradients, differentiable, require_none, share
 from pyshmem.ops.rows import OnTeam
 
 Pair = tuple[torch.Tensor, torch.Tensor]
+DIVIDED = ("all_gather_gemm", "gemm_all_gather", "gemm_reduce_scatter")  # whose rows, of a or of the result, PEs share
 
 
 class Options(NamedTuple):
@@ -108,9 +109,6 @@ def require_plain(
 def lined(matrix: torch.Tensor) -> torch.Tensor:
     """Return a matrix as products take it: gradients are often expanded scalars."""
     return matrix if is_lined(matrix) else matrix.contiguous()
-
-
-DIVIDED = ("all_gather_gemm", "gemm_all_gather", "gemm_reduce_scatter")  # whose rows, of a or of the result, PEs share
 
 
 def needs_matmul(a: Any, b: Any) -> bool:
