@@ -11,7 +11,7 @@ from pyshmem.timelines.prediction import Machine, predicted
 from pyshmem.timelines.replay import Timeline
 from pyshmem.timelines.taxes import Arrow, Call
 
-ERRORS = {"8 PEs": 0.1, "4 PEs on another machine": 0.08}  # of predictions, as docs/timelines.md states; the others:
+ERRORS = {"8 PEs": 0.1, "4 PEs on another machine": 0.08}  # of predictions, as docs/performance.md states; the others:
 ERROR = 0.05
 PROGRAMS = 12
 RUNS = 5  # on the other machine, of which the mean counts
