@@ -97,7 +97,7 @@ test-many: $(VENV)/.installed
 test-meshes: $(VENV)/.installed
 	$(PART) $(TOGETHER) -n 6 $(patsubst %,tests/pes/test_%.py,partitioned_meshes dtensors device_meshes device_grids) -q
 test-amd-emulated: $(VENV)/.installed
-	$(RUN) -n 2 -m pytest tests/amd_emulated -q
+	$(RUN) -n 4 -m pytest tests/amd_emulated -q
 test-sanitized: $(VENV)/.installed
 	tests/sanitized.sh
 # a job of one PE for each core, which share the files
@@ -189,7 +189,7 @@ check: $(VENV)/.installed check-native
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 # the extras bench, mpich, rocm and test by name: with them pip would install CUDA's Triton beside that of torch for ROCm
-BESIDE_ROCM := cupy-rocm-7-0 hypothesis matplotlib mpich pytest pytest-timeout pytest-xdist rich scikit-learn scipy
+BESIDE_ROCM := cupy-rocm-7-0 hypothesis matplotlib mpich pytest pytest-timeout pytest-xdist scikit-learn scipy
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
 GPU_PARTS := kernels1 kernels2 products scaled rows experts torch host1 host2 cpuheap far ipc
 pes = $(word 1,$(subst -, ,$*))
@@ -241,7 +241,7 @@ $(GPU_VENV)/.installed: $(wildcard wheelhouse/*.whl) pyproject.toml $(NATIVE)
 	$(PYTHON) -c "$(SITE)" > $$($(GPU_VENV)/bin/python -c "$(SITE)")/beside.pth
 	if [ -d wheelhouse ]; then $(GPU_VENV)/bin/python -m pip install --quiet --no-index --no-deps --force-reinstall wheelhouse/*.whl; \
 	elif $(PYTHON) -c "import sys, torch; sys.exit(torch.version.hip is None)"; then \
-	    $(GPU_VENV)/bin/python -m pip install mpi4py numpy tomli $(BESIDE_ROCM) && $(GPU_VENV)/bin/python -m pip install --no-deps .; \
+	    $(GPU_VENV)/bin/python -m pip install mpi4py numpy rich tomli $(BESIDE_ROCM) && $(GPU_VENV)/bin/python -m pip install --no-deps .; \
 	else $(GPU_VENV)/bin/python -m pip install '.[bench,cuda,mpich,test]'; fi
 	touch $@
 
@@ -260,7 +260,9 @@ bench-gpu: $(GPU_VENV)/.installed
 # -W: an undefined name or a broken link is an error.
 docs: $(VENV)/.docs
 	@test -f docs/_build/searchindex.js || rm -rf docs/_build  # of a build that did not end
+	@echo "make docs: 1 of 2: the pages and the reference"
 	$(BIN)/sphinx-build -W --keep-going $(QUIET) docs docs/_build
+	@echo "make docs: 2 of 2: the tests of what was built"
 	$(BIN)/python -m pytest tests/html -q
 	@echo "docs/_build/index.html"
 $(VENV)/.docs: $(VENV)/.installed

@@ -37,7 +37,7 @@ from pyshmem.kernels.methods_by_size import (
 from pyshmem.kernels.plans import kernels as planner
 from pyshmem.kernels.plans import known
 from pyshmem.ops.gemm import tuning
-from pyshmem.ops.gemm.tuning.population import population
+from pyshmem.ops.gemm.record import population
 
 # the largest sizes of rows; each is measured at this size
 SIZES = (128, 4 * KIB, 32 * KIB, 160 * KIB, 256 * KIB, 768 * KIB, 1536 * KIB, 4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB)

@@ -12,6 +12,7 @@ sys.path.insert(0, str(HERE))
 import calls  # noqa: E402
 import families  # noqa: E402
 import pages  # noqa: E402
+import progress  # noqa: E402
 
 from pyshmem.version import __version__  # noqa: E402
 
@@ -42,3 +43,5 @@ suppress_warnings = ["myst.xref_missing"]  # links to files outside of docs; tes
 def setup(app):
     app.connect("autodoc-process-docstring", pages.show)
     app.connect("autodoc-process-signature", pages.spell)
+    if not sys.stderr.isatty():  # a terminal is shown it by Sphinx itself
+        progress.connect(app)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import torch
 import triton
 import triton.language as tl

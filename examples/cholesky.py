@@ -8,7 +8,7 @@ they need from the PEs that own them."""
 
 import math
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

@@ -5,7 +5,7 @@ Prints: 4 PEs: rows of A @ B, relative error 3.1e-07; x + y summed on all PEs; r
 After: the three uses of Iris (AMD) in its lecture for GPU MODE, number 78: a matrix product with rows on several GPUs,
 an all-reduce of sums, and a reduce-scatter. The kernels name no context, and shmem.grid launches them on all PEs."""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

@@ -6,7 +6,7 @@ experts, and come back as sums weighted by the scores. How many rows each expert
 Run: pyshmemrun -n 4 examples/expert_layer.py
 Prints: 4 PEs: 8 experts, 96 tokens, 192 rows, 18 to 34 of an expert, relative error at most 3.0e-07"""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import torch
 from pyshmem import ops
 

@@ -4,7 +4,7 @@ Run: pyshmemrun -n 4 examples/gemm_all_scatter.py
 Prints: 4 PEs: all have C = A @ B, 512 x 512 x 512 in float16, relative error 2.0e-07
 After: GEMM + all-scatter of Iris (AMD), arXiv 2511.12500."""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

@@ -3,7 +3,7 @@
 Run: pyshmemrun -n 4 examples/gemm_partitioned.py
 Prints: 4 PEs: C = A @ B, 256 x 256 x 256 in float16, rows in blocks of 32 in turn, relative error 2.2e-07"""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

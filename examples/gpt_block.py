@@ -7,7 +7,7 @@ Run: pyshmemrun -n 4 examples/gpt_block.py
 Prints: 4 PEs: 2 replicas of 2 PEs, 20 steps, loss 2.95 to 0.00, weights differ from those of one process by at most 1e-15"""
 
 import copy
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import torch
 from pyshmem import nn, ops
 from pyshmem.ops import torch as tp

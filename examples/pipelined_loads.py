@@ -3,7 +3,7 @@
 Run: pyshmemrun -n 4 examples/pipelined_loads.py
 Prints: 4 PEs: C = A @ B of the next PE, 128 x 128 x 256 in float16, 1 to 4 stages, all equal, relative error 2.1e-07"""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

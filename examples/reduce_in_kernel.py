@@ -4,7 +4,7 @@ Run: pyshmemrun -n 4 examples/reduce_in_kernel.py
 Prints: 4 PEs: 1000 sums on PE 0 by loads, and on all PEs by loads and stores and by dev.all_reduce, all equal
 After: reduce and all-reduce as Iris (AMD) introduces them, arXiv 2511.12500; docs/from-iris.md has the other calls."""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

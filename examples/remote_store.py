@@ -4,7 +4,7 @@ Run: pyshmemrun -n 4 examples/remote_store.py
 Prints: 4 PEs: PE 0 has filled the 4096 elements of PE 1
 After: the quick start of Iris (AMD), arXiv 2511.12500; docs/from-iris.md has the other calls."""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

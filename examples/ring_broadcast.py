@@ -6,7 +6,7 @@ Run: pyshmemrun -n 4 examples/ring_broadcast.py
 Prints: 4 PEs: 1000 elements came round, by host calls and by a kernel
 After: the example of SHMEM_PUT_SIGNAL in OpenSHMEM 1.6."""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

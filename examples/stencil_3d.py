@@ -5,7 +5,7 @@ Prints: 4 PEs, a mesh of 2 x 2 x 1: 3 steps on 8 x 8 x 8 points, error 1.2e-07""
 
 import math
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton.language as tl

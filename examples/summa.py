@@ -8,7 +8,7 @@ each gets a quarter of A and a quarter of B from others, where all_gather_gemm s
 
 import math
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

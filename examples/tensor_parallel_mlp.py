@@ -6,7 +6,7 @@ input is gathered while the first product runs, and the sums of the second one a
 Run: pyshmemrun -n 4 examples/tensor_parallel_mlp.py
 Prints: 4 PEs: forward and backward of a 64 x 32 x 96 layer, in one compiled graph, relative error at most 4.2e-07"""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import torch
 from pyshmem import ops
 from pyshmem.ops import torch as tp

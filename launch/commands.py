@@ -16,10 +16,6 @@ COMMANDS = {
         "what works between the GPUs, or the processes, of this machine, and what to try where it fails",
     ),
     "taxes": ("timelines.report.taxes", "where the time of each PE went, by a timeline of pyshmemrun --trace"),
-    "predict": (
-        "timelines.report.predict",
-        "how long the program of a timeline would take with other links, cores or PEs",
-    ),
     "top": ("launch.top", "what the PEs of a running job do, once a second; without a job, those that run"),
     "tune": ("launch.tune", "measure the collectives and products of this machine's GPUs; later jobs use the result"),
     "bench": ("launch.bench", "the benchmarks: puts, gets, collectives, starts, operators, beside other libraries"),

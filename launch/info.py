@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from glob import glob
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import permutations
 from typing import Any
 
@@ -34,6 +35,10 @@ from pyshmem.transport.far.libfabric import description
 print(description())
 """
 PREFIXES = ("SHMEM_", "SMA_", "PYSHMEM_", "MPI4PY_", "TRITON_")
+OPTIONAL = {  # packages that no job needs, and what does
+    "rich": "pyshmem taxes, top and bench",
+    "matplotlib": "the pictures of pyshmem taxes and bench",
+}
 AMD_DEVICE = "/dev/kfd"  # through which ROCm reaches all GPUs
 GIB = 1 << 30
 
@@ -49,16 +54,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def show() -> list[str]:
-    """Print all sections, and return what is missing."""
+    """Print all sections, and return what is missing that every job needs."""
     missing: list[str] = []
     for title, describe in SECTIONS.items():
         for line in describe(missing):
             print(f"{title:10} {line}", flush=True)
             title = ""
     missing = list(dict.fromkeys(missing))  # several sections may say the same
-    for line in missing or ["nothing"]:
-        print(f"{'missing' if line is (missing or [line])[0] else '':10} {line}", flush=True)
+    for number, line in enumerate([*missing, *_optional()] or ["nothing"]):
+        print(f"{'' if number else 'missing':10} {line}", flush=True)
     return missing
+
+
+def _optional() -> list[str]:
+    """Return the packages that some commands lack, with how to get them."""
+    return [f"{name}, for {use}: pip install {name}" for name, use in OPTIONAL.items() if not find_spec(name)]
 
 
 def _versions(missing: list[str]) -> Iterator[str]:

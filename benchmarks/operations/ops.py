@@ -18,9 +18,9 @@ from benchmarks.operations.together import Together
 from pyshmem import ops
 from pyshmem.kernels.compiled import graph_launcher
 from pyshmem.native._native import launch_graph
-from pyshmem.ops.gemm.graphs import ENQUEUED, Replayed
 from pyshmem.ops.gemm.operators import REFERENCES
 from pyshmem.ops.gemm.selection import ABLE
+from pyshmem.ops.streams import ENQUEUED, Replayed
 
 LAUNCH = "launch alone"
 OURS, GEMM, ENGINE, NCCL, ASYNC = "pyshmem", "GEMM alone", "copy engine", "GEMM, then NCCL", "async TP"

@@ -5,7 +5,7 @@ Run: pyshmemrun -n 4 examples/ports/bale_index_gather.py
 Prints: 4 PEs: 16384 elements read from a table of 4000 by host calls and by a kernel, all equal
 After: ig (index gather) of bale (IDA), https://github.com/jdevinney/bale, written afresh."""
 
-import pyshmem as shmem  # before triton: selects Triton's interpreter if there is no GPU
+import pyshmem as shmem  # selects Triton's interpreter if there is no GPU
 import pyshmem.device as dev
 import torch
 import triton

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import triton
 
-import pyshmem as shmem  # before triton
+import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.base import interpreter
 from pyshmem.kernels.clock import compared

@@ -8,11 +8,15 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from pyshmem.base import environment
+
 from .. import PYSHMEMRUN, info
 from . import memory_kinds, report
+from .findings import Finding
 
 DESCRIPTION = """doctor prints what pyshmem info prints, and then examines this machine in jobs of a few PEs: every way to
 map GPU memory, and put, get, signals, atomics, kernels, an all-reduce and matrix products between each pair of PEs,
@@ -20,7 +24,8 @@ with their results checked. For what fails it prints the setting to try. On GPUs
 between all PEs, and times a signal and a barrier, on AMD GPUs in both kinds of memory. It takes less than four
 minutes. --report writes all of it to a file that an issue can carry, without the names of this host and its user.
 Exit status: 0, or 1 if something failed."""
-MOST_PES, SECONDS, WAIT_SECONDS = 8, 100, 20
+MOST_PES, WAIT_SECONDS = 8, 20
+WAITS = 5  # whose seconds a job may last
 # of a job: what it examines, and what to try if it ends without an answer
 PARTS = {
     "mapping": "PYSHMEM_PEER_MAP=ipc, or PYSHMEM_PEER_MAP=vmm",
@@ -40,10 +45,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     failed, found = False, gpus()
     n = options.np or min(max(found, 2), MOST_PES)
-    print(f"examined   by {n} PEs; a wait fails after {WAIT_SECONDS} s, a job after {SECONDS} s", flush=True)
+    wait = wait_seconds()
+    limits = f"a wait fails after {wait} s, a job after {WAITS * wait} s" if wait else "no wait has a limit of time"
+    print(f"examined   by {n} PEs; {limits}", flush=True)
     for part, advice in PARTS.items():
         if part in ON_GPUS and not found:
-            print(f"{part:10} GPU memory: ok  not examined: torch sees no GPU", flush=True)
+            print(f"{part:10} {Finding('GPU memory', '', '', skipped='torch sees no GPU')}", flush=True)
             continue
         status = _job(n, part)
         if status not in (0, 1):
@@ -106,7 +113,17 @@ def _timed(n: int) -> list[str]:
                 found[kind] = each
             if status:
                 failed.append(f"{kind}: FAILED: the job ended with status {status}")
-    return memory_kinds.said(found, "coarse") + failed
+    return memory_kinds.said(found, "coarse", shared(n)) + failed
+
+
+def shared(n: int) -> bool:
+    """Return whether some of n PEs share a GPU, as init places them."""
+    return n > (gpus() if environment.read("PYSHMEM_DEVICE") is None else 1)
+
+
+def wait_seconds() -> int:
+    """Return the seconds after which a wait fails: the user's, or few, because what is examined is small. 0: never."""
+    return ceil(environment.read("PYSHMEM_WAIT_TIMEOUT")) if os.environ.get("PYSHMEM_WAIT_TIMEOUT") else WAIT_SECONDS
 
 
 def kinds() -> tuple[str, ...]:
@@ -123,8 +140,9 @@ def kinds() -> tuple[str, ...]:
 def _job(n: int, part: str, *arguments: str, more: Mapping[str, str] | None = None) -> int:
     """Run a job of n PEs that examines a part. more: variables of its environment."""
     program = ["-m", "pyshmem.launch.doctor.examination", part, *arguments]
-    command = [*PYSHMEMRUN, "-n", str(n), "--timeout", str(SECONDS), *program]
-    usual = {"PYSHMEM_WAIT_TIMEOUT": str(WAIT_SECONDS), "PYSHMEM_QUIET": "1"}
-    environment = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}, **(more or {})}
+    wait = wait_seconds()
+    command = [*PYSHMEMRUN, "-n", str(n), *(["--timeout", str(WAITS * wait)] if wait else []), *program]
+    usual = {"PYSHMEM_WAIT_TIMEOUT": str(wait), "PYSHMEM_QUIET": "1"}
+    variables = {**os.environ, **{name: os.environ.get(name) or text for name, text in usual.items()}, **(more or {})}
     # not in the user's folder, which may have a package pyshmem that is not the installed one
-    return subprocess.run(command, env=environment, cwd=sys.prefix, check=False).returncode
+    return subprocess.run(command, env=variables, cwd=sys.prefix, check=False).returncode

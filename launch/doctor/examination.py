@@ -25,7 +25,7 @@ def mapping(world: Any) -> Iterator[Finding]:
 
     index = _device(world)
     if index is None:
-        yield Finding("GPU memory", "", "", "not examined: not every PE has a GPU")
+        yield Finding("GPU memory", "", "", skipped="not every PE has a GPU")
         return
     torch.cuda.set_device(index)
     torch.empty(1, device=f"cuda:{index}")  # creates the context for the driver's calls
@@ -68,7 +68,7 @@ def large(world: Any) -> Iterator[Finding]:
     check = f"messages of {large_checks.BYTES >> 20} MiB"
     index = _device(world)
     if not all(world.allgather(index is not None and large_checks.room(index, world.size))):
-        yield Finding(check, "", "", f"not examined: wants {large_checks.heap_bytes(world.size) >> 30} GiB of each GPU")
+        yield Finding(check, "", "", skipped=f"wants {large_checks.heap_bytes(world.size) >> 30} GiB of each GPU")
         return
     shmem.init(heap_size=large_checks.heap_bytes(world.size), device="cuda")
     faults = "; ".join(filter(None, large_checks.large()))
@@ -103,9 +103,8 @@ def told(part: str, world: Any, findings: Iterator[Finding]) -> int:
     """Print each finding on PE 0 as it comes, and return 1 if there is a fault."""
     failed = False
     for number, found in enumerate(findings):
-        text = f"FAILED: {found.fault}\n{'':14} try: {found.advice}" if found.fault else f"ok  {found.note}".rstrip()
         if world.rank == 0:
-            print(f"{part if not number else '':10} {found.check}: {text}", flush=True)
+            print(f"{part if not number else '':10} {found}", flush=True)
         failed |= bool(found.fault)
     return int(failed)
 

@@ -9,12 +9,18 @@ if TYPE_CHECKING:
 
 
 class Finding(NamedTuple):
-    """fault: what is wrong, or "".  advice: the setting to try then."""
+    """fault: what is wrong, or "".  advice: the setting to try then.  skipped: why it was not examined, or ""."""
 
     check: str
     fault: str
     advice: str
     note: str = ""
+    skipped: str = ""
+
+    def __str__(self) -> str:
+        if self.fault:
+            return f"{self.check}: FAILED: {self.fault}\n{'':14} try: {self.advice}"
+        return f"{self.check}: {f'not examined: {self.skipped}' if self.skipped else f'ok  {self.note}'.rstrip()}"
 
 
 def gathered(world: Comm, check: str, advice: str, fault: str, note: str = "") -> Finding:

@@ -12,7 +12,7 @@ import torch
 import triton
 import triton.language as tl
 
-import pyshmem as shmem  # before triton
+import pyshmem as shmem
 import pyshmem.device as dev
 
 BYTES = 768 << 20  # of a message

@@ -11,6 +11,7 @@ from pathlib import Path
 
 KINDS = ("coarse", "uncached")
 LEAST = 0.9  # a kind is proposed if a signal and a barrier take less than this part of the time that the other takes
+SHARED = "PEs share one GPU, so these are times of its time slices; with one GPU per PE they are those of signals"
 Times = dict[str, float]  # microseconds of a signal and of a barrier
 
 
@@ -23,13 +24,17 @@ def read(path: Path) -> Times | None:
     return dict(json.loads(path.read_text())) if path.exists() else None
 
 
-def said(found: dict[str, Times], chosen: str) -> list[str]:
-    """Return the lines that compare kinds of memory. chosen: the kind that init takes by itself."""
-    lines = [
+def said(found: dict[str, Times], chosen: str, shared: bool = False) -> list[str]:
+    """Return the lines that compare kinds of memory.
+
+    chosen: the kind that init takes by itself.  shared: whether PEs share a GPU, on which kernels then wait for their turn.
+    """
+    lines = [SHARED] if shared and found else []
+    lines += [
         f"{kind}: " + ", ".join(f"a {name} {us:.1f} us" for name, us in each.items()) for kind, each in found.items()
     ]
     other = next((kind for kind in found if kind != chosen), "")
-    if chosen in found and other:
+    if chosen in found and other and not shared:
         better = all(found[other][name] < LEAST * us for name, us in found[chosen].items())
         lines.append(
             f"set PYSHMEM_HIP_MEMORY={other}" if better else f"{chosen} is as good: leave PYSHMEM_HIP_MEMORY unset"

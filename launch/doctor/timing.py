@@ -7,7 +7,7 @@ import time
 import torch
 import triton
 
-import pyshmem as shmem  # before triton
+import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.base import interpreter
 

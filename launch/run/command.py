@@ -44,6 +44,7 @@ INT, TERM, HUP, USR1 and USR2 are forwarded to the PEs; a second Ctrl-C kills th
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit status."""
+    _open_standard_files()
     parser = _parser()
     options = parser.parse_args(arguments)
     options.interactive |= options.cells
@@ -59,6 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (LaunchError, ArgumentError, OSError) as error:  # the last for a full disk
         print(f"pyshmemrun: {error}", file=sys.stderr)
         return 2
+
+
+def _open_standard_files() -> None:
+    """Open standard files that are closed on /dev/null: a pipe that took the number of one would be used as that one."""
+    while (file := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(file)
+    if sys.stderr is None:  # print would take standard output instead
+        sys.stderr = os.fdopen(2, "w")
 
 
 def _parser() -> argparse.ArgumentParser:

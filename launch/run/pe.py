@@ -35,6 +35,7 @@ LEAVING = (
     "ends",
 )  # those in which a program may end with status 0; "": it does not use pyshmem
 EARLY = ", by os._exit or the like, and had not called finalize"
+NO_MEMORY = ", probably for lack of memory, for which the system has killed processes since this PE started"
 ROOM = 4096  # bytes
 PR_SET_PDEATHSIG = 1
 
@@ -49,8 +50,7 @@ def main(arguments: list[str]) -> int:
     label = arguments.pop(0) if arguments[0].startswith("--label=") else ""
     if arguments[0].startswith("--bind="):
         bind(*arguments.pop(0).removeprefix("--bind=").split(","))
-    variable, *program = arguments
-    pe, folder = os.environ[variable], os.environ["PYSHMEM_JOB_DIR"]
+    pe, folder, program = os.environ[arguments[0]], os.environ["PYSHMEM_JOB_DIR"], arguments[1:]
     here = os.path.isdir(folder) and os.path.basename(folder).startswith(prefix())  # pyshmemrun is on this node
     launcher = os.getppid()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, the child's status would be lost
@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> int:
     except OSError as error:  # the disk is full: how this PE ends could not be told
         os.write(2, f"PE {pe}: cannot write into {folder}: {error.strerror}\n".encode())
         return 1
-    child = start(pe, program, inherited, stdin, output, phases)
+    killed, child = killed_for_memory(), start(pe, program, inherited, stdin, output, phases)
     output.begin()
     excused = follow(child, launcher, phases)
     status = reap(child)
@@ -74,7 +74,8 @@ def main(arguments: list[str]) -> int:
     code = 128 - status if status < 0 else status or int(early)
     if code and time.monotonic() > excused:
         where = "" if here else f" on {os.uname().nodename}"
-        line = f"PE {pe}{where}: {describe(status)}{EARLY * early}\n"
+        why = EARLY * early or NO_MEMORY * (status == -signal.SIGKILL and killed_for_memory() > killed)
+        line = f"PE {pe}{where}: {describe(status)}{why}\n"
         if here:
             record(folder, pe, code, line)  # pyshmemrun prints it after all that the launcher has to say
         else:
@@ -367,6 +368,13 @@ def reap(child: int) -> int:
     with suppress(PermissionError):  # only set-uid programs of another user are left
         os.killpg(child, signal.SIGKILL)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed_for_memory() -> int:
+    """Return how many processes this system has killed for lack of memory, of its own or of a container's."""
+    with suppress(OSError), open("/proc/vmstat") as file:
+        return sum(int(line.split()[1]) for line in file if line.startswith("oom_kill "))
+    return 0  # it does not tell
 
 
 def describe(status: int) -> str:

@@ -1,7 +1,7 @@
 """pyshmem inside Triton kernels: ``import pyshmem.device as dev``. The host's names, the device context first.
 
-A call is made by the whole program at once. Import pyshmem before triton: it chooses the interpreter where there is no GPU.
-There a process runs one kernel at a time: launches from two threads disturb each other, in Triton itself.
+A call is made by the whole program at once. Where there is no GPU, importing pyshmem chooses Triton's interpreter. A process
+then runs one kernel at a time: launches from two threads disturb each other, in Triton itself.
 
 ctx: what shmem.device_context() returns: a team, and the heap that symmetric pointers are of.
 pe: an int, counted in ctx's team; it may be known at run time only.
@@ -12,7 +12,7 @@ from types import ModuleType as _ModuleType
 
 from pyshmem.base import interpreter as _interpreter
 
-_interpreter.require()
+_interpreter.prepare()
 
 from pyshmem.device.amo import (
     atomic_add,

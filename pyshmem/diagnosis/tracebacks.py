@@ -8,8 +8,10 @@ PEs do not mix.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import io
 import os
+import re
 import sys
 import threading
 import traceback
@@ -22,8 +24,11 @@ from typing import Any
 
 from pyshmem.base import environment
 from pyshmem.base.errors import ShmemError
+from pyshmem.base.job import job
 
 OURS = Path(__file__).parents[1]
+# as Triton's interpreter and its compiler say it of a call in a kernel
+_TOO_FEW = re.compile(r"""TypeError\(["'](?:[\w.<>]*?(\w+)\(\) )?missing (?:a|\d+) required""")
 
 
 def install() -> None:
@@ -37,6 +42,7 @@ def install() -> None:
             sys.stderr.write(folded(error))
         else:
             previous(kind, error, trace)
+            sys.stderr.write(_lacks_context(error))
 
     sys.excepthook = hook
 
@@ -68,7 +74,22 @@ def is_folded(error: BaseException) -> bool:
 
 def told(error: BaseException) -> str:
     """Return the traceback as it is printed where nobody catches the error."""
-    return folded(error) if is_folded(error) else "".join(traceback.format_exception(error))
+    return folded(error) if is_folded(error) else "".join(traceback.format_exception(error)) + _lacks_context(error)
+
+
+def _lacks_context(error: BaseException) -> str:
+    """Return a line for a call in a kernel that has too few arguments, most often because ctx was forgotten; else ""."""
+    found = _TOO_FEW.search(str(error)) if type(error).__name__ in ("InterpreterError", "CompilationError") else None
+    if not found:
+        return ""
+    called = getattr(getattr(error, "node", None), "func", None)  # of the compiler, whose message has no name
+    name = found[1] or getattr(called, "attr", getattr(called, "id", ""))
+    function = getattr(sys.modules.get("pyshmem.device"), name, None)
+    parameters = list(inspect.signature(getattr(function, "fn", function)).parameters) if function else []
+    if parameters[:1] != ["ctx"]:
+        return ""
+    wants = f"dev.{name}({', '.join(parameters)}), whose ctx is what shmem.device_context() returns"
+    return f"{name}: PE {job.my_pe}: ctx: got a call with too few arguments; wants {wants}\n"
 
 
 def folded(error: BaseException) -> str:

@@ -22,6 +22,7 @@ from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import require_launched
 from pyshmem.kernels.methods_by_size import SENT, WORDS
 from pyshmem.kernels.plans import kernels, known
+from pyshmem.memory.allocator import lowest_gap
 from pyshmem.memory.areas import lent
 from pyshmem.memory.heap import heaps, views
 from pyshmem.native import _native
@@ -76,11 +77,11 @@ class Arena:
         """
         if self.memory is None or self._generation != job.generation or team.stride == 0 or team.meeting.spans:
             return None
-        taken = sorted({each for some in comm.allgather(self._taken) for each in some})
+        taken = {each for some in comm.allgather(self._taken) for each in some}
         size, left = _MOST, _ARENA - sum(last - first for first, last in taken)
-        while size > _LEAST and (3 * size > left or _gap(taken, size) is None):
+        while size > _LEAST and (3 * size > left or lowest_gap(taken, size, _ARENA) is None):
             size //= 2
-        start = _gap(taken, size)
+        start = lowest_gap(taken, size, _ARENA)
         if start is None:
             wants = "destroy_process_group for groups that are not needed any more"
             refuse(HeapExhaustedError, "init_process_group", "group", f"{_ARENA} bytes of lanes, all taken", wants)
@@ -105,16 +106,6 @@ def _forget() -> None:
     """Forget what is planned for teams with an area whose scratch memory changes."""
     known.clear()
     _staged.clear()
-
-
-def _gap(taken: list[tuple[int, int]], size: int) -> int | None:
-    """Return the first start of ``size`` bytes that nothing has taken, or None."""
-    start = 0
-    for first, last in taken:
-        if first - start >= size:
-            break
-        start = max(start, last)
-    return start if start + size <= _ARENA else None
 
 
 arena = Arena()

@@ -380,7 +380,7 @@ def elements_of(routine: str, pair: Pair, size: int | None) -> int:
     count = pair.length if size is None else count_of(routine, "size", size)
     if count > min(pair.room, pair.length):
         got = f"{count} elements, with target of {pair.room} and source of {pair.length}"
-        refuse(OutOfRangeError, routine, "size", got, "at most the smaller")
+        refuse(OutOfRangeError, routine, "source" if size is None else "size", got, "at most the smaller")
     return count
 
 

@@ -61,6 +61,10 @@ class Team:
         self.me = self.area_index = -1
         self.config = _PLAIN
 
+    def _was_one(self) -> bool:
+        """Return whether the object has been a team before: destroy and finalize have ended it."""
+        return not self and hasattr(self, "meeting")
+
     def __bool__(self) -> bool:
         return self.size > 0
 
@@ -71,7 +75,9 @@ class Team:
         return hash(Team)  # a team may end, and then equals all that have ended
 
     def __repr__(self) -> str:
-        return f"<{self.name}: PE {self.me} of {self.size}>" if self else f"<{self.name}: no team>"
+        if self:
+            return f"<{self.name}: PE {self.me} of {self.size}>"
+        return f"<destroyed {self.name}>" if self._was_one() else f"<{self.name}: no team>"
 
     def my_pe(self) -> int:
         """Return this PE's number in the team, or -1 if it is not a member.
@@ -368,4 +374,5 @@ def require_one_node(
 def refuse_team(routine: str, team: Team) -> NoReturn:
     """Refuse an object that is no team. Errors: NotInitializedError outside init and finalize, otherwise ArgumentError."""
     require_init(routine)
-    refuse(ArgumentError, routine, "team", repr(team), "a team this PE is in")
+    got = f"a destroyed {team.name}" if team._was_one() else repr(team)
+    refuse(ArgumentError, routine, "team", got, "a team this PE is in")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 ALIGNMENT = 64  # a cache line; also keeps rows of 16-byte accesses whole
 _BELOW = -(1 << 63)
@@ -155,6 +155,16 @@ class Allocator:
         else:
             self._lows.insert(at, start)
             self._highs.insert(at, end)
+
+
+def lowest_gap(taken: Iterable[tuple[int, int]], nbytes: int, room: int) -> int | None:
+    """Return the lowest start of ``nbytes`` that none of the ranges (start, end) has taken, or None if room ends before."""
+    start = 0
+    for first, last in sorted(taken):
+        if first - start >= nbytes:
+            break
+        start = max(start, last)
+    return start if start + nbytes <= room else None
 
 
 def _rounded(offset: int) -> int:

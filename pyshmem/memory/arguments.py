@@ -123,15 +123,13 @@ def _transfer(routine: str, names: tuple[str, str], symmetric: Any, private: Any
     near, own = describe(routine, names[0], symmetric), describe(routine, names[1], private)
     require_one_dtype(routine, names, near.dtype, own.dtype)
     count = own.nelems if size is None else count_of(routine, "size", size)
+    if count and near.nelems:  # a private copy, as x[mask] makes, is one of any size
+        require_symmetric(routine, names[0], near, near.itemsize)
     for name, side in zip(names, (near, own), strict=True):
         if count > side.nelems:
-            refuse(
-                OutOfRangeError,
-                routine,
-                "size" if size is not None else name,
-                f"{count} elements with {name} of shape {side.shape}",
-                f"at most {side.nelems}",
-            )
+            longer = names[1] if size is None else "size"
+            got = f"{count} elements with {name} of shape {side.shape}"
+            refuse(OutOfRangeError, routine, longer, got, f"at most {side.nelems}")
     nbytes = count * own.itemsize
     if not nbytes:
         return Sides(cpu, cpu, cpu.base, cpu.base, 0)  # the address of an empty array may lie outside the heap
@@ -292,7 +290,7 @@ def require_symmetric(routine: str, argument: str, operand: Operand, nbytes: int
     if heap.holds(operand.address):
         why = "another PE's memory, as shmem.ptr returns it"
     else:
-        why = "private memory, or memory of an earlier init"
+        why = "private memory, such as the copy that x[mask] makes, or memory of an earlier init"
     refuse(NotSymmetricError, routine, argument, f"{what} that is not symmetric: {why}", wants)
 
 

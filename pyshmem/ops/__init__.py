@@ -33,12 +33,14 @@ from pyshmem.ops.attention.prefill import Plan as _PlanOfAttention
 from pyshmem.ops.attention.prefill import attention
 from pyshmem.ops.experts.operators import moe_combine, moe_dispatch
 from pyshmem.ops.float8 import Scaled
-from pyshmem.ops.gemm.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter
-from pyshmem.ops.gemm.plan import Plan, clear, plan
+from pyshmem.ops.gemm import tuning
+from pyshmem.ops.gemm.operators import all_gather_gemm, gemm_all_gather, gemm_all_reduce, gemm_reduce_scatter, plan
+from pyshmem.ops.gemm.plan import Plan
 from pyshmem.ops.gemm.tuning import tune
 from pyshmem.ops.norms.all_reduce_rms_norm import all_reduce_rms_norm
 from pyshmem.ops.norms.problem import Plan as _PlanOfNorms
 from pyshmem.ops.norms.reduce_scatter_rms_norm import reduce_scatter_rms_norm, reduce_scatter_rms_norm_all_gather
+from pyshmem.ops.plans import clear
 from pyshmem.ops.training.activations import recv_activations, send_activations
 from pyshmem.ops.training.reducer import GradientReducer
 from pyshmem.ops.workspace import reserve, reserve_bytes

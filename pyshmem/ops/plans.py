@@ -299,7 +299,12 @@ def drop_ended() -> None:
 
 
 def clear() -> None:
-    """Close all plans. Collective over all PEs, which have made the same plans."""
+    """Close all plans, which frees their memory.
+
+    Order: collective over all PEs, which have made the same plans.
+    Errors: NotInitializedError.
+    Spec: none.
+    """
     _plans.close_all()
     drop_ended()
 

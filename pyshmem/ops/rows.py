@@ -121,14 +121,17 @@ def _space(
     return plan.space  # type: ignore[no-any-return]
 
 
-OPERATORS = {each.__name__: each for each in (gather_rows, reduce_scatter_rows, all_reduce)}
+# What formulas of gradients call, by their names. Families of operators add theirs.
+OPERATORS: dict[str, Callable[..., Any]] = {
+    each.__name__: each for each in (gather_rows, reduce_scatter_rows, all_reduce)
+}
 
 
 class OnTeam:
-    """Calls these operators by their names on a team, as formulas of gradients do. after: for compilers, see ops.torch."""
+    """Calls OPERATORS by their names on a team, as formulas of gradients do. after: for compilers, see ops.torch."""
 
     def __init__(self, team: Team) -> None:
         self.team = team
 
-    def __call__(self, name: str, *operands: Any, after: Any = None, **options: Any) -> torch.Tensor:
+    def __call__(self, name: str, *operands: Any, after: Any = None, **options: Any) -> Any:
         return OPERATORS[name](*operands, team=self.team, **options)

@@ -8,7 +8,7 @@ of them, and two teams without a common PE may have the same place.
 from __future__ import annotations
 
 import math
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ import pyshmem as shmem
 from pyshmem.base.errors import ArgumentError, HeapExhaustedError, refuse
 from pyshmem.base.job import job
 from pyshmem.host.teams import Team
+from pyshmem.memory.allocator import lowest_gap
 from pyshmem.ops.machine import device
 
 _LINE = 256
@@ -47,7 +48,8 @@ class Reserve:
 
     def take(self, routine: str, team: Team, nbytes: int) -> torch.Tensor:
         """Collective over the team. Errors: HeapExhaustedError, on all members."""
-        start = lowest_common_gap(_intervals(routine, team, self.taken if self.room else []), nbytes, self.room)
+        taken = _intervals(routine, team, self.taken if self.room else [])
+        start = lowest_gap(chain.from_iterable(taken), nbytes, self.room)
         if start is None:
             wants = f"ops.reserve(nbytes) on all PEs before: this plan needs {nbytes} bytes in a row"
             refuse(HeapExhaustedError, routine, "team", f"a reserve of {self.room} bytes", wants)
@@ -210,16 +212,6 @@ class Workspace:
         if not self.closed:
             self.closed = True
             self.room.leave()
-
-
-def lowest_common_gap(taken: list[list[tuple[int, int]]], nbytes: int, room: int) -> Any:
-    """Return the lowest start of ``nbytes`` that no list of (start, end) has taken, or None if there is none below room."""
-    start = 0
-    for first, last in sorted(each for pe in taken for each in pe):
-        if first - start >= nbytes:
-            break
-        start = max(start, last)
-    return start if start + nbytes <= room else None
 
 
 def _intervals(routine: str, team: Team, mine: list[tuple[int, int]]) -> list[list[tuple[int, int]]]:

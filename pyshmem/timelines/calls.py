@@ -11,6 +11,8 @@ from typing import Any
 
 from pyshmem.base.comparisons import SIGNS
 from pyshmem.base.layout import numbers
+from pyshmem.diagnosis import host_calls
+from pyshmem.diagnosis.host_calls import ADDS, CALLS, MEETS, OTHER, SETS
 from pyshmem.native._native import recorded
 from pyshmem.timelines.events import ADD, MEET, NONE, OPERATORS, SET, WAITS, plain
 
@@ -28,26 +30,12 @@ _ARGUMENTS = (
 NO_ARGUMENTS = (-1,) * len(_ARGUMENTS), ("",) * len(_ARGUMENTS)  # places and names, of calls that have none of these
 _PE, _ARRAY, _SIZE, _WORD, _VALUE, _OP, _CTX, _TEAM = range(len(_ARGUMENTS))
 _COMPARISONS: dict[Any, int] = {**{sign: code for code, sign in enumerate(SIGNS)}, **{code: code for code in range(6)}}
-_MEETINGS = ("barrier", "sync", "broadcast", "collect", "fcollect", "alltoall", "alltoalls", "all_gather", "all_to_all",
-             "reduce", "launch", "finalize")  # fmt: skip
-# calls that only ask, which a timeline would be full of
-_QUERIES = ("my_pe", "n_pes", "ptr", "team_ptr", "c_address", "from_address", "heap_bases", "peer_addresses",
-            "is_symmetric", "pe_accessible", "addr_accessible", "translate_pe", "get_config", "get_team",
-            "trace")  # fmt: skip
+_EFFECTS = {SETS: SET, ADDS: ADD, MEETS: MEET, host_calls.WAITS: WAITS, "": NONE}
 
 
 def effect(name: str) -> int:
     """What a call of this plain name does with a word or a team: one of SET, ADD, MEET, WAITS, NONE."""
-    if name.startswith(("put_signal", "signal_set", "atomic_set")) or name == "p":
-        return SET
-    if name.startswith(("signal_add", "atomic_add", "atomic_inc", "atomic_fetch_add", "atomic_fetch_inc")):
-        return ADD
-    if name.startswith(("wait_until", "signal_wait_until")):
-        return NONE if "_vector" in name else WAITS
-    stem = name.removesuffix("_on_stream").removesuffix("_all")
-    if stem in _MEETINGS or stem.endswith(("_reduce", "_inscan", "_exscan", "reduce_scatter", "alltoallv")):
-        return MEET
-    return NONE
+    return _EFFECTS[CALLS.get(name, OTHER).effect]
 
 
 # what `size` says of the bytes of arrays: nothing, those of the event, others
@@ -84,7 +72,7 @@ def accesses(label: str, call: Callable[..., Any]) -> tuple[_Arguments, _Argumen
 def record(label: str, call: Callable[..., Any], number: int) -> Callable[..., Any]:
     """Return ``call``, recorded as event ``number``; the call itself if it only asks."""
     name = plain(label)
-    if name in _QUERIES or name.startswith(("query_", "info_")):
+    if CALLS.get(name, OTHER).query:
         return call
     # calls of C names make calls of Python, which are recorded too; operators enqueue kernels, whatever their names
     op = effect(name) if "." in label and not label.startswith(OPERATORS) else NONE

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from pyshmem.timelines.flights import COPIES, KERNELS, of_copies, of_programs, sharing, under_way
+from pyshmem.timelines.flights import of_programs, under_way
 from pyshmem.timelines.steps import BEGIN, BUSY, END, Moment, Step, Thread, moment
 from pyshmem.timelines.taxes import COMMUNICATION, COMPUTING, Call, merged, moments, part_of
 from pyshmem.timelines.tracks import COPIES_FROM
@@ -48,9 +48,6 @@ class Work:
         self._begins = [each.begin for each in self.kernels]
         self.copies = sorted(each for each in calls if each.track >= COPIES_FROM)
         every = [*self.kernels, *(Busy(each.begin, each.end, moment(END, each)) for each in self.copies)]
-        of_kernels = (each for track, own in self.tracks.items() if track < COPIES_FROM for each in of_programs(own))
-        self._kernels_flights = {each[:3]: each for each in sharing(of_kernels)}
-        self._copies_flights = {each[:3]: each for each in sharing(of_copies(self.copies))}
         self._ends = sorted(every, key=lambda each: each.end)
         self._times = [each.end for each in self._ends]
         self._busy = merged(sorted((each.begin, each.end) for each in every), 0.0)
@@ -80,12 +77,8 @@ class Work:
             if track < COPIES_FROM:
                 yield Thread(self.pe, track), [*self._programs(track, calls)]
             else:
-                steps = [[gaps[each], self._copy(each)] for each in calls]
-                yield Thread(self.pe, track), [each for pair in steps for each in pair]
-
-    def _copy(self, call: Call) -> Step:
-        flight = self._copies_flights.get((call.begin, call.end, call.nbytes))
-        return Step(call.begin, call.end, COMMUNICATION, call, True, True, route=COPIES, flight=flight)
+                copies = ((gaps[each], Step(each.begin, each.end, COMMUNICATION, each, True, True)) for each in calls)
+                yield Thread(self.pe, track), [step for pair in copies for step in pair]
 
     def _busy_times(self, host: Sequence[Call], start: float) -> Iterator[Step]:
         done = sorted([*((each.begin, BEGIN, each) for each in host if each.end > each.begin),
@@ -129,7 +122,7 @@ class Work:
         return bisect_right(self._begins, call.begin) - 1
 
     def _programs(self, track: int, calls: Sequence[Call]) -> Iterator[Step]:
-        flights = [self._kernels_flights[each[:3]] for each in of_programs(calls) if each.end > each.begin]
+        flights = [*of_programs(calls)]
         by_number: dict[int, list[Call]] = defaultdict(list)
         for each in calls:
             by_number[self._number(each)].append(each)
@@ -140,10 +133,9 @@ class Work:
             steps = [Step(busy.begin, first, COMPUTING, None, False, False, (began,))]
             for begin, end, stack in moments(own, first, last):
                 call = stack[-1] if stack else None
-                flight = under_way(flights, begin, end)
-                part = COMMUNICATION if flight else part_of(call, False)
-                steps.append(Step(begin, end, part, call, bool(call and begin == call.begin), bool(call and end == call.end),
-                                  route=KERNELS, flight=flight))  # fmt: skip
+                part = COMMUNICATION if under_way(flights, begin, end) else part_of(call, False)
+                opens, closes = bool(call and begin == call.begin), bool(call and end == call.end)
+                steps.append(Step(begin, end, part, call, opens, closes))
             steps[-1] = steps[-1]._replace(reaches=busy.ended._replace(track=track))
             yield from steps
 

@@ -1,8 +1,8 @@
-"""Replays a timeline with other times: how long the program would have taken if a part of it took another time.
+"""Replays a timeline without a part of its time: how long the program would have taken if the part took no time.
 
 Threads are the main thread of each PE, and the tracks of its GPU. What a thread does, one thing after the other, keeps its
 order. A wait ends as long after the write that ended it as it did; a meeting goes on when its last member has come. All else
-takes its time, times a factor. Without changes the replay takes as long as the timeline.
+takes its own time. With all parts the replay takes as long as the timeline.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import zip_longest
 
-from pyshmem.timelines.flights import CALLS, Flight
 from pyshmem.timelines.on_gpu import Work, flags
-from pyshmem.timelines.runs import Runs, Scale, Window, unchanged
+from pyshmem.timelines.runs import Runs
 from pyshmem.timelines.steps import HOST, Step, Thread
 from pyshmem.timelines.taxes import (
-    COMMUNICATION,
     GPU,
     LAUNCHES,
     LIBRARY,
@@ -85,26 +83,16 @@ class Timeline:
         part = MEETING if call and call.kind == "meet" and call in self.last else part_of(call, between)
         if work and (call in self._sent or (call and stack[0].kind == "operator" and call.kind != "operator")):
             part = LIBRARY  # it enqueues
-        moves = part == COMMUNICATION and call and call.kind in ("put", "get") and call.nbytes
-        flight = Flight(call.begin, call.end, call.nbytes, call.nbytes) if call and moves else None
-        step = Step(begin, end, part, call, bool(call and begin == call.begin), bool(call and end == call.end),
-                    route=CALLS, flight=flight)  # fmt: skip
+        step = Step(begin, end, part, call, bool(call and begin == call.begin), bool(call and end == call.end))
         awaited = work.awaited(begin, end) if work and part not in (MEETING, WAITING) else None
         if awaited is None:
             return step
         part = LAUNCHES if part == LAUNCHES else LIBRARY
-        return step._replace(part=part, flight=None, after=((awaited.ended, end - awaited.end),))
+        return step._replace(part=part, after=((awaited.ended, end - awaited.end),))
 
-    def unexplained(self, steps: Iterable[Step]) -> float:
-        """The time of waits without an arrow, which keep their length."""
-        return sum(each.end - each.begin for each in steps if each.part == WAITING and each.call not in self.writes)
-
-    def replay(self, scale: Scale, without: str = "", window: Window | None = None) -> float:
-        """Return the time of the program if each step takes ``scale`` times as long. without: a part that takes no time.
-
-        window: return the time between two times instead: between the ends of what was the last to end until each of them.
-        """
-        return self.runs().time(scale, without, window)
+    def replay(self, without: str = "") -> float:
+        """Return the time of the program in microseconds, if the part ``without`` took no time."""
+        return self.runs().time(without)
 
     def runs(self) -> Runs:
         """What replays of this timeline have in common."""
@@ -166,5 +154,5 @@ def savings(timeline: Timeline) -> dict[str, float]:
     Waits for the GPU have no entry: they end with its work, which has parts of its own.
     """
     runs = timeline.runs()
-    whole = runs.time(unchanged)
-    return {part: max(0.0, whole - runs.time(unchanged, part)) for part in PARTS if part != GPU}
+    whole = runs.time()
+    return {part: max(0.0, whole - runs.time(part)) for part in PARTS if part != GPU}

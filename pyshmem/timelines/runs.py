@@ -1,4 +1,4 @@
-"""Runs the steps of all threads with other times. What a step waits for is looked up once for all runs.
+"""Runs the steps of all threads without a part of their time. What a step waits for is looked up once for all runs.
 
 Moments have numbers. Nobody waits for most of them, and these have none.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, cast
 
 from pyshmem.timelines.steps import BEGIN, END, Moment, Step, Thread, moment
 from pyshmem.timelines.taxes import COMMUNICATION, LIBRARY, MEETING, OF_LIBRARY, Call
 
-Scale = Callable[[Step], float]
-Window = tuple[float, float]  # us
 _NONE = -1
 
 
@@ -36,16 +34,7 @@ class Wired(NamedTuple):
     write: tuple[int, float] | None
 
 
-class Stretch(NamedTuple):
-    """Successive steps that wait for nobody, and for whose moments nobody waits, as most are. lengths: by part."""
-
-    steps: tuple[Step, ...]
-    lengths: dict[str, float]
-
-
-def unchanged(step: Step) -> float:
-    """The scale by which each step takes its own time."""
-    return 1.0
+Stretch = dict[str, float]  # by part, the time of successive steps that no thread waits for, and that wait for none
 
 
 class Runs:
@@ -63,9 +52,9 @@ class Runs:
         self.steps = {thread: [*self._stretched(own)] for thread, own in waiting.items()}
         self.count = len(self._numbers)
 
-    def time(self, scale: Scale, without: str = "", window: Window | None = None) -> float:
-        """Return the time of the program if each step takes ``scale`` times as long: see Timeline.replay."""
-        return _Run(self, scale, without, window).time()
+    def time(self, without: str = "") -> float:
+        """Return the time of the program, in microseconds, if a part took no time: see Timeline.replay."""
+        return _Run(self, without).time()
 
     def _number(self, which: Moment) -> int:
         return self._numbers.setdefault(which, len(self._numbers))
@@ -124,20 +113,17 @@ def _stretch(steps: Sequence[Step]) -> Stretch:
     lengths: dict[str, float] = defaultdict(float)
     for each in steps:
         lengths[each.part] += each.end - each.begin
-    return Stretch(tuple(steps), dict(lengths))
+    return dict(lengths)
 
 
 class _Run:
-    def __init__(self, runs: Runs, scale: Scale, without: str, window: Window | None) -> None:
-        self._start, self._steps, self._scale, self._without = runs.start, runs.steps, scale, without
+    def __init__(self, runs: Runs, without: str) -> None:
+        self._start, self._steps, self._without = runs.start, runs.steps, without
         self._times: list[float | None] = [None] * runs.count  # of the moments that have been reached
         self._blocked: dict[int, list[Thread]] = defaultdict(list)
         self._ready = deque(runs.steps)
         self._now = dict.fromkeys(runs.steps, runs.start)
         self._next = dict.fromkeys(runs.steps, 0)
-        self._window = window or ()
-        # of what had ended in the timeline by the begin and by the end of the window, the last: its ends there and here
-        self._last = [(runs.start, runs.start)] * 2
 
     def time(self) -> float:
         steps = self._steps
@@ -146,8 +132,7 @@ class _Run:
                 self._advance(self._ready.popleft())
             left = [each for each in steps if self._next[each] < len(steps[each])]
             if not left:
-                (_, begin), (_, end) = self._last
-                return end - begin if self._window else max(self._now.values(), default=0.0) - self._start
+                return max(self._now.values(), default=0.0) - self._start
             # clocks disagree: the earliest goes on
             awaiting = {each: cast("Wired", steps[each][self._next[each]]) for each in left}  # no stretch waits
             first = min(left, key=lambda each: awaiting[each].step.end)
@@ -165,8 +150,8 @@ class _Run:
         steps, place, now = self._steps[thread], self._next[thread], self._now[thread]
         while place < len(steps):
             wired = steps[place]
-            if isinstance(wired, Stretch):
-                now = self._passed(wired, now)
+            if isinstance(wired, dict):
+                now += sum(length for part, length in wired.items() if part != self._without)
                 place += 1
                 continue
             if wired.opens != _NONE:
@@ -183,23 +168,7 @@ class _Run:
             self._end(wired, now)
         self._next[thread], self._now[thread] = place, now
 
-    def _passed(self, stretch: Stretch, now: float) -> float:
-        """The time after a stretch."""
-        if self._scale is unchanged and not self._window:
-            return now + sum(length for part, length in stretch.lengths.items() if part != self._without)
-        for step in stretch.steps:
-            if step.part != self._without:
-                now += (step.end - step.begin) * self._scale(step)
-            self._note(step, now)
-        return now
-
-    def _note(self, step: Step, end: float) -> None:
-        for which, time in enumerate(self._window):
-            if step.end <= time:
-                self._last[which] = max(self._last[which], (step.end, end))
-
     def _end(self, wired: Wired, end: float) -> None:
-        self._note(wired.step, end)
         if wired.closes != _NONE:
             self._reach(wired.closes, end)
         if wired.reaches != _NONE:
@@ -213,7 +182,7 @@ class _Run:
     def _until(self, wired: Wired) -> float | None:
         """When others let the step end; None if they have not reached a moment of it."""
         step, times, latest = wired.step, self._times, -math.inf
-        factor = 0.0 if step.part == self._without else self._scale(step)
+        factor = 0.0 if step.part == self._without else 1.0
         for which, lag in wired.after:
             time = times[which]
             if time is None:
@@ -241,5 +210,5 @@ class _Run:
         """The least time of a step: that of waits, and of meetings, is what others let them take."""
         step = wired.step
         if step.part == self._without:
-            return wired.rest * self._scale(step) if step.part == MEETING else 0.0
-        return wired.length * self._scale(step) if wired.length else 0.0
+            return wired.rest if step.part == MEETING else 0.0
+        return wired.length

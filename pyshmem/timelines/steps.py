@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pyshmem.timelines.flights import Flight
 from pyshmem.timelines.taxes import Call
 
 BEGIN, END = "begin", "end"
@@ -36,8 +35,6 @@ class Step(NamedTuple):
         tuple[Moment, float], ...
     ] = ()  # it ends so long after each of these moments, and has no length of its own
     reaches: Moment | None = None  # at its end
-    route: str = ""  # of the data that are under way
-    flight: Flight | None = None
 
 
 class Thread(NamedTuple):

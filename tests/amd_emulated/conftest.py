@@ -44,22 +44,33 @@ def amd(request):
 
 
 def pytest_addoption(parser):
-    parser.addoption(
-        "--everywhere", action="store_true", help="every test of the device functions on every architecture"
-    )
+    parser.addoption("--everywhere", action="store_true", help="every case of every test on every architecture")
+
+
+MANY = (
+    "test_device_functions.py",
+    "test_far_executed.py",
+    "test_host_atomics.py",
+)  # cases, of element types for the most part
 
 
 def pytest_collection_modifyitems(config, items):
-    """Of the many tests of the device functions each runs on one architecture, in turn; the others on all."""
-    many = [item for item in items if item.path.name == "test_device_functions.py"]
-    if not config.getoption("everywhere"):
-        names = {name: place for place, name in enumerate(dict.fromkeys(map(_without_architecture, many)))}
-        kept = {
-            item
-            for item in many
-            if item.callspec.params["amd"] == ARCHITECTURES[names[_without_architecture(item)] % len(ARCHITECTURES)]
-        }
-        items[:] = [item for item in items if item in kept or item not in many]
+    """Of the tests of many cases each architecture has a ninth of these, others than the next one, and at least one."""
+    if config.getoption("everywhere"):
+        return
+    cases = {}  # of a test, without the architecture
+    for item in items:
+        if item.path.name in MANY:
+            cases.setdefault((item.path, item.originalname), {}).setdefault(_without_architecture(item), []).append(
+                item
+            )
+    kept = set()
+    for several in cases.values():
+        for place, architecture in enumerate(ARCHITECTURES):
+            own = list(several.values())
+            for case in own[place % len(own) :: 9]:
+                kept.update(item for item in case if item.callspec.params["amd"] == architecture)
+    items[:] = [item for item in items if item in kept or item.path.name not in MANY]
 
 
 def _without_architecture(item):

@@ -7,7 +7,8 @@ Memory is as late as the architecture lets it be. A store to a peer waits in its
 (s_waitcnt vmcnt(0)), then, unless it is written through, in the GPU's cache until that is written back (buffer_wbl2), and at
 most until the kernel ends. Stores that are on their way together arrive in the order that is the worst. What a program has read of
 a heap stays in its cache until it invalidates it (buffer_inv): a plain load of a word or more then finds what was there before. Waves
-run one after the other, each until its next barrier. Loads are never early.
+run one after the other, each until its next barrier. Loads are never early; those
+that ``is_late_load`` picks come when their wave waits for them, perhaps behind its later stores.
 """
 
 import ctypes
@@ -110,6 +111,8 @@ class Wave(Registers):
         words = (ctypes.c_uint32 * (256 * LANES)).from_address(accumulators)
         self.accumulators = np.frombuffer(words, np.uint32).reshape(256, LANES)
         self.stores = []
+        self.issued = 0  # loads, stores and atomics of the vector unit
+        self.loads = []  # on their way, where loads may be late: (how many were issued before, the step that is late)
         self.done = False
 
     def later(self, step):
@@ -121,11 +124,13 @@ class Gpu:
     """One GPU. ``decode(gpu, address)``: a function of the wave that executes what is there, true where the wave stops.
 
     away, shared: which of an array of addresses are a peer's memory, or any PE's heap.  cached: whether stores there may be.  eight: its floats of 8 bits.
-    tick: the nanoseconds between two values of its clock.
+    tick: the nanoseconds between two values of its clock.  late: to which addresses stores are late, those that are away or
+    all that are shared.  is_late_load: whether the next load from there is late, too; None: never.
     """
 
-    def __init__(self, decode, away, shared, cached, eight, tick):
+    def __init__(self, decode, away, shared, cached, eight, tick, late=None, is_late_load=None):
         self.decode, self.away, self.shared, self.cached = decode, away, shared, cached
+        self.late, self.is_late_load = late or away, is_late_load or bool
         self.eight, self.tick = eight, tick
         self.steps = {}  # decoded, by address
         self.cache = []  # stores to peers until they are written back
@@ -168,21 +173,37 @@ class Gpu:
     def turn(self, wave):
         """Let a wave run until its next barrier."""
         for _ in range(0 if wave.done else SLICE):
-            place = wave.pair(PC)
-            step = self.steps.get(place)
-            if step is None:
-                step = self.steps[place] = self.decode(self, place)
-            if step(wave):
+            if self.step(wave):
                 return
 
+    def step(self, wave):
+        """Execute the wave's next instruction. Return whether it stops there."""
+        place = wave.pair(PC)
+        step = self.steps.get(place)
+        if step is None:
+            step = self.steps[place] = self.decode(self, place)
+        return step(wave)
+
     def drain(self, wave):
-        """What s_waitcnt vmcnt(0) waits for: the wave's stores are in the cache, or in memory."""
+        """What s_waitcnt vmcnt(0) waits for: the wave's stores are in the cache, or in memory, and its loads have come."""
+        self.arrive(wave)
+        self.leave(wave)
+
+    def leave(self, wave):
+        """The wave's stores reach the cache, or memory."""
         for each in in_any_order(wave.stores):
-            if each.through or not self.cached:
+            if each.through or not self.cached or not self.away(each.places).any():
                 each.perform()
             else:
                 self.cache.append(each)
         wave.stores.clear()
+
+    def arrive(self, wave, left=0):
+        """What s_waitcnt vmcnt(left) waits for: all loads have come but those among the last ``left`` accesses."""
+        coming = [step for before, step in wave.loads if before < wave.issued - left]
+        del wave.loads[: len(coming)]
+        for step in coming:
+            step()
 
     def write_back(self):
         for each in in_any_order(self.cache):

@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 import torch
-from emulator import EXEC, LANE, LANES, PC, Store, bits, emu
+from emulator import EXEC, LANE, LANES, LINE, PC, Registers, Store, bits, emu
 from pyshmem.native import _native
 
 # Bytes and signedness of the loads (to 19) and stores of less than a word, by opcode; of global memory and of buffers.
@@ -108,12 +108,14 @@ def floats(words, kind, eight):
 
 
 def control(gpu, word, operation):
-    drains = operation == 12 and not bits(word, 3, 0) | bits(word, 15, 14)  # s_waitcnt vmcnt(0)
+    left = bits(word, 3, 0) | bits(word, 15, 14) << 4 if operation == 12 else 63  # s_waitcnt vmcnt(left)
 
     def step(wave):
         wave.advance(4)
-        if drains:
+        if left == 0:
             gpu.drain(wave)
+        elif left < 63:
+            gpu.arrive(wave, left)
         elif operation == 14:  # s_sleep
             os.sched_yield()
         wave.done = operation == 1  # s_endpgm
@@ -151,7 +153,7 @@ def global_memory(gpu, place, word, operation):
     else:
         run = emulated(place)
     through = bits(word, 25, 25) == 1
-    return in_time(gpu, lambda wave: wave.addresses(word)[wave.active()], run, 0x18 <= operation <= 0x1F, through)
+    return in_time(gpu, lambda wave: wave.addresses(word)[wave.active()], run, loaded(word, operation), through)
 
 
 def buffer_memory(gpu, place, word, operation):
@@ -166,25 +168,51 @@ def buffer_memory(gpu, place, word, operation):
         places, inside = wave.buffer_addresses(word)
         return places[inside & wave.active()]
 
-    return in_time(gpu, reached, run, 0x18 <= operation <= 0x1F, bits(word, 15, 15) == 1)
+    return in_time(gpu, reached, run, None if 0x18 <= operation <= 0x1F else (), bits(word, 15, 15) == 1)
 
 
-def in_time(gpu, reached, run, stores, through):
-    """A store to a peer comes later. A wave's loads and atomics come after its own stores, as the hardware has it."""
+def loaded(word, operation):
+    """The registers that a global load writes; none that is known of for atomics; None for a store."""
+    if 0x18 <= operation <= 0x1F:
+        return None
+    first = bits(word, 63, 56)
+    plain = operation in WIDE and not bits(word, 55, 55)
+    return range(first, first + WIDE[operation]) if plain else ()
+
+
+def in_time(gpu, reached, run, registers, through):
+    """A store to a peer comes later. What a wave reads or changes at a place comes after its own stores there."""
 
     def step(wave):
         places = reached(wave)
-        if stores:
+        wave.issued += 1
+        if registers is None:
             gpu.forget(places)
-        if gpu.away(places).any():
-            if stores:
+        if gpu.late(places).any():
+            if registers is None:
                 wave.stores.append(Store(wave.later(run), places, through))
                 wave.advance(8)
                 return
-            gpu.drain(wave)
+            if any(np.intersect1d(each.places // LINE, places // LINE).size for each in wave.stores):
+                gpu.drain(wave)
+            if registers and gpu.is_late_load():
+                wave.loads.append((wave.issued - 1, late_load(wave, run, registers)))
+                wave.advance(8)
+                return
         run(wave)
 
     return step
+
+
+def late_load(wave, run, registers):
+    """The load of these registers, to be called at any time: where it goes is decided now."""
+    then, active = Registers(wave.scalar.copy(), wave.vector.copy(), wave.rest), wave.active()
+
+    def arrive():
+        run(then)
+        wave.vector[registers.start : registers.stop, active] = then.vector[registers.start : registers.stop, active]
+
+    return arrive
 
 
 def cached_load(gpu, word, words, dest, addresses):

@@ -136,17 +136,20 @@ class Device:
     def launch(self, kernel, *args, grid, warmup=False, num_warps=4, **named):
         """Stands for JITFunction.run. Done on return. Errors: AssertionError where a wait gave up."""
         chosen = {"num_warps": num_warps} | self.options
-        num_warps = chosen["num_warps"]
+        code, grid, threads, arguments = self.prepared(kernel, args, named, grid, chosen)
+        self.gpu.run(code, grid, threads, ctypes.addressof(arguments))
+        assert self.limits or not self.words.any(), f"a wait gave up: {self.words.tolist()}"
+
+    def prepared(self, kernel, args, named, grid, options):
+        """(code, grid, threads of a program, arguments in memory) of a launch with these options of the compiler."""
         bound = kernel.signature.bind(*args, **named)
         bound.apply_defaults()
-        values = bound.arguments.values()
-        source, options = specialise(kernel, self.arch, list(values), **chosen)
-        code = self.load(source, options)
+        values, threads = bound.arguments.values(), options["num_warps"] * LANES
+        source, compiled = specialise(kernel, self.arch, list(values), **options)
+        code = self.load(source, compiled)
         grid = (*(grid(bound.arguments) if callable(grid) else grid), 1, 1)[:3]
-        packed = pack(source.signature.values(), values, grid, num_warps * LANES)
-        address = ctypes.addressof((ctypes.c_char * len(packed)).from_buffer(packed))
-        self.gpu.run(code, grid, num_warps * LANES, address)
-        assert self.limits or not self.words.any(), f"a wait gave up: {self.words.tolist()}"
+        packed = pack(source.signature.values(), values, grid, threads)
+        return code, grid, threads, (ctypes.c_char * len(packed)).from_buffer(packed)
 
     def load(self, source, options):
         """The kernel's code in memory; Triton's cache of compiled kernels is used."""

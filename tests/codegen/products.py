@@ -11,7 +11,7 @@ import triton
 from compiling import TARGETS, array, compile, context, specialise
 from pyshmem.device.arch.fields import encoded
 from pyshmem.ops.gemm import all_gather_gemm_kernel, few_rows, gemm_kernel
-from pyshmem.ops.gemm.configurations import configuration
+from pyshmem.ops.gemm.product import configuration
 from pyshmem.ops.gemm.few_rows import multiply_and_exchange
 from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply
 from pyshmem.ops.gemm.gemm_kernel import multiply_and_send

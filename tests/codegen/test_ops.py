@@ -4,7 +4,7 @@ import pytest
 import torch
 from compiling import TARGETS, array, compile, context, instructions, places, spans, specialise
 from products import compiled, excess, pes_of, registers, spilled, text_of
-from pyshmem.ops.gemm.configurations import Configuration, configuration
+from pyshmem.ops.gemm.product import Configuration, configuration
 from pyshmem.ops.copies import await_flag, begin_call
 from pyshmem.ops.gemm.few_rows import _ROWS, multiply_and_exchange
 from pyshmem.ops.gemm.all_gather_gemm_kernel import gather_and_multiply

@@ -7,20 +7,19 @@ import pytest
 import torch
 from compiling import cache_key, context
 from pyshmem.kernels import bound_kernels
-from pyshmem.ops.gemm import all_gather_gemm_kernel, bulk_synchronous, copy_engine, exchanges, few_rows, fused
+from pyshmem.ops.gemm import bulk_synchronous, copy_engine, exchanges, few_rows, fused
 from pyshmem.ops.gemm import problem as problems
-from pyshmem.ops.gemm import producer_consumer, product, workgroup_specialized
+from pyshmem.ops.gemm import product, specialized
 from pyshmem.ops.gemm.problem import Operand, Options, Problem
 from pyshmem.ops.gemm.scaling import NONE
-from pyshmem.ops.gemm.schedules import SCHEDULES
-from pyshmem.ops.gemm.selection import steps_of, steps_that_serve
+from pyshmem.ops.gemm.selection import SCHEDULES, steps_of, steps_that_serve
 from pyshmem.ops.machine import Machine
 
 N_PES, N, K = 2, 4096, 2048
 BF16 = torch.bfloat16
 TEAM = SimpleNamespace(size=N_PES, me=0, translate_pe=lambda pe, team: pe)
 LENGTHS = sorted({1 << i for i in range(1, 13)} | {each * each + each % 3 for each in range(9, 47)})
-TABLES = (all_gather_gemm_kernel, bulk_synchronous, copy_engine, fused, few_rows, workgroup_specialized)
+TABLES = (bulk_synchronous, copy_engine, fused, few_rows, specialized)
 
 
 class Space(dict):
@@ -69,9 +68,9 @@ def variants(monkeypatch):
         monkeypatch.setattr(module, "workspace_of", Space)
     for module in (product, few_rows, exchanges):
         monkeypatch.setattr(module, "machine", lambda: Machine("nvidia", 132, 1, True))
-    for module in (copy_engine, producer_consumer):
+    for module in (copy_engine, specialized):
         monkeypatch.setattr(module, "Side", lambda **options: None)
-    monkeypatch.setattr(producer_consumer, "Flags", lambda *args: None)
+    monkeypatch.setattr(specialized, "Flags", lambda *args: None)
     monkeypatch.setattr(copy_engine.Chunks, "__init__", lambda *args: None)
     monkeypatch.setattr(copy_engine.Chunks, "resized", lambda self, count: self)
     return found

@@ -286,7 +286,7 @@ def errors(group):
     refused(shmem.OutOfRangeError, "got 4 bytes; wants the 8 bytes", lambda: dist.recv(torch.zeros(1), (me - 1) % n))
     small = dist.new_group(list(range(n)))
     dist.destroy_process_group(small)
-    refused(shmem.ArgumentError, "no team", lambda: small.allreduce([short]).wait())
+    refused(shmem.ArgumentError, "destroyed process group", lambda: small.allreduce([short]).wait())
 
 
 def launched(lane, routine, detail, like, nbytes, dest, source):

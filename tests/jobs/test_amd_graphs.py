@@ -7,10 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from pyshmem.ops import streams
-from pyshmem.ops.gemm import copy_engine, graphs, producer_consumer
+from pyshmem.ops.gemm import copy_engine, specialized
 from pyshmem.ops.gemm.copy_engine import GatherRows, MultiplyGathered, ReduceScatter
-from pyshmem.ops.gemm.producer_consumer import CopyThenMultiply, MultiplyThenSend
-from pyshmem.ops.gemm.workgroup_specialized import Specialized
+from pyshmem.ops.gemm.specialized import CopyThenMultiply, MultiplyThenSend, Specialized
 
 ROWS, COLUMNS, INNER = 8 * 1024, 16896, 64
 QUEUES = 4  # DEBUG_HIP_FORCE_GRAPH_QUEUES
@@ -50,10 +49,9 @@ class Graph:
         monkeypatch.setattr(torch.cuda, "set_stream", lambda stream: setattr(self, "stream", stream))
         monkeypatch.setattr(torch.cuda, "Event", Event)
         heap = SimpleNamespace(streams=True, driver=SimpleNamespace(vendor=vendor, version=70200000))
-        for module in (streams, graphs):
-            monkeypatch.setattr(module, "default", lambda: heap)
+        monkeypatch.setattr(streams, "default", lambda: heap)
         monkeypatch.setattr(streams, "_ring", [])
-        monkeypatch.setattr(graphs, "_capturing", lambda: False)
+        monkeypatch.setattr(streams, "_capturing", lambda: False)
 
     @contextmanager
     def on(self, stream):
@@ -162,9 +160,9 @@ def made(kind, graph, n_pes, monkeypatch):
     }
     for name, value in stand_ins.items():
         monkeypatch.setattr(copy_engine, name, value)
-    monkeypatch.setattr(producer_consumer, "put", stand_ins["put"])
-    monkeypatch.setattr(producer_consumer, "Flags", stand_ins["Chunks"])
-    monkeypatch.setattr(producer_consumer, "Gathering", lambda *arguments, **options: Gathering(graph, space))
+    monkeypatch.setattr(specialized, "put", stand_ins["put"])
+    monkeypatch.setattr(specialized, "Flags", stand_ins["Chunks"])
+    monkeypatch.setattr(specialized, "Gathering", lambda *arguments, **options: Gathering(graph, space))
     counts = SimpleNamespace(computing="multiply", sending="send")
     monkeypatch.setattr(Specialized, "counts", counts, raising=False)
     monkeypatch.setattr(Specialized, "__init__", lambda self, problem, a, b, space: self.cut(problem, a, b))
@@ -270,8 +268,8 @@ def test_the_rule_loses_the_sixth_to_eighth_child_with_one_parent(monkeypatch):
 def test_on_hip_a_plan_enqueues_its_operations_at_each_call(kind, monkeypatch):
     graph = Graph(monkeypatch, "hip")
     step, arrays = made(kind, graph, 8, monkeypatch)
-    replayed = graphs.Replayed(step)
-    for call in range(1, graphs.ENQUEUED + 2):
+    replayed = streams.Replayed(step)
+    for call in range(1, streams.ENQUEUED + 2):
         replayed(*arrays)
         assert graph.names == graph.names[: len(graph.names) // call] * call != []
     assert not replayed.handles()

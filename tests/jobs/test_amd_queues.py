@@ -10,7 +10,6 @@ import pytest
 import torch
 from pyshmem.host.streams import signals as signals_on_stream
 from pyshmem.ops import copies, streams
-from pyshmem.ops.gemm import graphs
 from pyshmem.base import interpreter
 from pyshmem.transport.far.gpu import FromGpu
 from pyshmem.transport.near import gpu as near_gpu
@@ -78,7 +77,6 @@ def heap(queues, monkeypatch):
     made.thread, made.raise_recorded, made.enter = SimpleNamespace(ready=True), lambda: None, lambda: None
     made.synchronize = lambda: queues.synchronize(NULL)
     monkeypatch.setattr(streams, "default", lambda: made)
-    monkeypatch.setattr(graphs, "default", lambda: made)
     near = made.near = near_gpu.GpuNear(made)
     near.open()
     landing = ctypes.create_string_buffer(64)
@@ -152,35 +150,35 @@ def test_all_schedules_together_have_four_side_streams(heap):
 def test_plans_are_enqueued_where_graphs_lose_edges(heap, monkeypatch):
     """At each call, and nothing is captured. A release of HIP that keeps them replays again."""
     made = []
-    replayed = graphs.Replayed(lambda array: made.append(array))
+    replayed = streams.Replayed(lambda array: made.append(array))
     array = word()
-    for call in range(graphs.ENQUEUED + 1):
+    for call in range(streams.ENQUEUED + 1):
         replayed(array)
         assert len(made) == call + 1
     assert not replayed.handles()
     cuda = SimpleNamespace(vendor="cuda", version=12080)
-    assert (graphs.keeps_edges(heap.driver), graphs.keeps_edges(cuda)) == (False, True)
-    monkeypatch.setitem(graphs.KEEPS_EDGES, "hip", heap.driver.version)
-    assert graphs.keeps_edges(heap.driver)
+    assert (streams.keeps_edges(heap.driver), streams.keeps_edges(cuda)) == (False, True)
+    monkeypatch.setitem(streams.KEEPS_EDGES, "hip", heap.driver.version)
+    assert streams.keeps_edges(heap.driver)
 
 
 def test_a_plan_is_captured_behind_some_calls_with_the_same_addresses(heap, monkeypatch):
     """A capture takes as long as they do, and callers whose sizes change meet some addresses only a few times."""
-    monkeypatch.setitem(graphs.KEEPS_EDGES, "hip", heap.driver.version)
+    monkeypatch.setitem(streams.KEEPS_EDGES, "hip", heap.driver.version)
     made, captured, launched = [], [], []
-    monkeypatch.setattr(graphs.Replayed, "_captured", lambda _, array: captured.append(array) or (None, len(captured)))
-    monkeypatch.setattr(graphs, "_capturing", lambda: False)
-    monkeypatch.setattr(graphs, "graph_launcher", lambda: None)
-    monkeypatch.setattr(graphs, "launch_graph", lambda launcher, graph, stream: launched.append(graph) and 0)
-    replayed = graphs.Replayed(lambda array: made.append(array))
+    monkeypatch.setattr(streams.Replayed, "_captured", lambda _, array: captured.append(array) or (None, len(captured)))
+    monkeypatch.setattr(streams, "_capturing", lambda: False)
+    monkeypatch.setattr(streams, "graph_launcher", lambda: None)
+    monkeypatch.setattr(streams, "launch_graph", lambda launcher, graph, stream: launched.append(graph) and 0)
+    replayed = streams.Replayed(lambda array: made.append(array))
     arrays = [word() for _ in range(2)]
-    for call in range(graphs.ENQUEUED):
+    for call in range(streams.ENQUEUED):
         for array in arrays:
             replayed(array)
         assert len(made) == 2 * call + 2 and not captured
     for array in arrays * 2:
         replayed(array)
-    assert len(made) == 2 * graphs.ENQUEUED and len(captured) == 2 and launched == [1, 2, 1, 2]
+    assert len(made) == 2 * streams.ENQUEUED and len(captured) == 2 and launched == [1, 2, 1, 2]
 
 
 @pytest.mark.parametrize(("hip", "given", "wanted"), [("7.2", None, "8"), ("7.2", "4", "4"), (None, None, None)])

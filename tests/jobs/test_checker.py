@@ -18,7 +18,7 @@ import usual_mistakes
 from jobs import python, warm
 from pyshmem.check.analyse.agents import Agent, Streams
 from pyshmem.check.analyse.analysis import Analysis
-from pyshmem.check.analyse.clocks import Knowledge
+from pyshmem.check.analyse.clocks import Knowledge, Message
 from pyshmem.check.analyse.findings import Findings
 from pyshmem.check.analyse.memory import ATOMIC, FETCH, READ, WRITE, Memory
 from pyshmem.check.analyse.places import Block, Blocks
@@ -192,6 +192,16 @@ def test_a_wait_for_one_of_two_messages_tells_nothing_of_its_data_unless_a_fence
     reader = [(0, "init", 0, 1, 2), (1, "alloc", 0, 0, 256, 0, "zeros")]
     reader += [(3, "wait", 0, [(192, 8, False, 3, 1)], "wait_until"), (4, "acc", 0, "sum", "r", [(1, 0, 64)], None)]
     assert len(list(Analysis([sender, reader]).run())) == (0 if fences else races)
+
+
+def test_what_messages_say_in_common_includes_what_the_end_of_a_kernel_tells():
+    """Stream 5 has ended at number 3 of stream 1."""
+    streams = Streams()
+    streams.ended[5] = 1, 3
+    first = Message({5: 2, 7: 4, 9: 1}, {5: {4}, 8: {1}})
+    second = Message({1: 3, 7: 2}, {8: {1, 2}, 9: {1}})
+    for told in streams.common(first, second), streams.common(second, first):
+        assert told == Message({5: 2, 7: 2}, {5: {4}, 8: {1}, 9: {1}})
 
 
 def test_threads_write_their_records_whole_while_the_file_grows(tmp_path):

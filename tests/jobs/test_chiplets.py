@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyshmem.ops.chiplets import renumbered
-from pyshmem.ops.gemm.orders.grouped import tile_at
+from pyshmem.ops.gemm.orders import tile_at
 
 
 def tiles_of(programs, chiplets, high, wide, group):

@@ -4,6 +4,7 @@ import inspect
 import pathlib
 import re
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "docs"))
 import calls as listed  # noqa: E402
 import pages  # noqa: E402
+import progress  # noqa: E402
 
 # (section, routine without the prefix) of the specification's C interface
 ROUTINES = {(row.page.split(" ")[0], row.name.replace("<TYPENAME>_", "").removeprefix("shmem_")) for row in ROWS}
@@ -228,3 +230,17 @@ def test_link_texts_are_titles():
     """Not names of files, which say nothing to a reader."""
     named = [(page.name, text) for page in PAGES for text in re.findall(r"\[([\w/-]+\.md)\]\(", page.read_text())]
     assert not [each for each in named if each[0] not in ("CHANGELOG.md", "CONTRIBUTING.md", "amd.md")]
+
+
+def test_a_build_of_the_pages_says_how_far_it_is(capsys):
+    """For each tenth of the pages a line, while they are read and while they are written."""
+    handlers = {}
+    names = [f"page{number}" for number in range(40)]
+    app = SimpleNamespace(connect=handlers.__setitem__, env=SimpleNamespace(found_docs=set(names)))
+    progress.connect(app)
+    handlers["env-before-read-docs"](app, app.env, names)
+    for event, done in (("source-read", "read"), ("html-page-context", "written")):
+        for name in [*names, "search"]:
+            handlers[event](app, name, None)
+        wanted = [f"make docs: {count} of 40 pages {done}" for count in range(4, 41, 4)]
+        assert capsys.readouterr().out.splitlines() == wanted

@@ -23,13 +23,25 @@ def test_doctor_examines_all_calls_in_cpu_memory_and_prints_what_info_prints(tmp
     (tmp_path / "pyshmem").mkdir()
     (tmp_path / "pyshmem" / "__init__.py").write_text("raise ImportError('not the installed one')")
     command = [os.path.join(os.path.dirname(sys.executable), "pyshmem"), "doctor", "-n", "2"]
-    environment = {**os.environ, "PYSHMEM_HEAP": "cpu", "PYSHMEM_WAIT_TIMEOUT": "90"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, env=environment, cwd=tmp_path)
+    environment = {**os.environ, "PYSHMEM_HEAP": "cpu", "PYSHMEM_WAIT_TIMEOUT": "45"}  # of a slow machine
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=environment, cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "\nexamined   by 2 PEs; a wait fails after 45 s, a job after 225 s\n" in done.stdout
     assert re.search(r"^pyshmem +\d\S*, OpenSHMEM 1\.6, in /", done.stdout)
     assert re.findall(r"^.{10} (.+): ok  cpu heap, 2 x 2 PEs$", done.stdout, re.MULTILINE) == list(CALLS), done.stdout
-    assert "mapping    GPU memory: ok  not examined" in done.stdout
+    assert "\nmapping    GPU memory: not examined: torch sees no GPU\n" in done.stdout
     assert done.stdout.endswith("doctor: all that was examined works\n")
+
+
+@pytest.mark.parametrize(("seconds", "words"), [("", ["--timeout", "100"]), ("90", ["--timeout", "450"]), ("0", [])])
+def test_a_job_may_last_as_long_as_five_of_the_waits_that_the_user_allows(seconds, words, monkeypatch):
+    monkeypatch.setenv("PYSHMEM_WAIT_TIMEOUT", seconds)
+    commands = []
+    monkeypatch.setattr(
+        doctor.subprocess, "run", lambda command, **_: commands.append(command) or SimpleNamespace(returncode=0)
+    )
+    assert doctor._job(2, "calls") == 0
+    assert commands[0][len(doctor.PYSHMEMRUN) : -3] == ["-n", "2", *words]
 
 
 def test_a_job_that_crashes_is_named_with_what_to_try(tmp_path):
@@ -263,6 +275,17 @@ sys.exit(examination.main("times", sys.argv[1]))
 def test_a_kind_of_memory_is_proposed_if_signals_and_barriers_are_both_faster_there(uncached, words):
     lines = memory_kinds.said({"coarse": {"signal": 2.0, "barrier": 5.0}, "uncached": uncached}, "coarse")
     assert lines[0] == "coarse: a signal 2.0 us, a barrier 5.0 us" and lines[-1].startswith(words)
+
+
+@pytest.mark.parametrize(("n", "gpus", "device", "wanted"), [(2, 1, "", True), (2, 2, "", False), (2, 2, "0", True)])
+def test_times_of_pes_that_share_a_gpu_are_said_to_be_those_of_its_time_slices(n, gpus, device, wanted, monkeypatch):
+    """No kind of memory is proposed after them."""
+    monkeypatch.setattr(doctor, "gpus", lambda: gpus)
+    monkeypatch.setenv("PYSHMEM_DEVICE", device)
+    assert doctor.shared(n) == wanted
+    found = {"coarse": {"signal": 3514.1, "barrier": 7028.0}, "uncached": {"signal": 1.5, "barrier": 4.0}}
+    lines = memory_kinds.said(found, "coarse", doctor.shared(n))
+    assert lines[0].startswith("PEs share one GPU") == wanted and lines[-1].startswith("set PYSHMEM") != wanted
 
 
 def test_where_one_kind_of_memory_could_be_timed_none_is_proposed():

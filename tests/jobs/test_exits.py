@@ -250,3 +250,45 @@ def test_a_pe_that_leaves_by_os_exit_with_status_0_ends_the_job_and_is_named(tmp
     status, _, err = python(LEFT, tmp_path=tmp_path, launcher=(*PYSHMEMRUN, "-n", "3"), fresh=True)
     assert status == 1, err
     assert err.splitlines()[-1] == "PE 1: exited with status 0, by os._exit or the like, and had not called finalize"
+
+
+OVER = """
+import pyshmem as shmem, torch
+from pyshmem.base.job import job
+
+shmem.init()
+target, source, gone = shmem.zeros(8), shmem.zeros(4), shmem.zeros(1, dtype=torch.uint64)
+shmem.barrier_all()
+
+def said(call):
+    try:
+        call()
+    except shmem.ShmemError as error:
+        print(type(error).__name__, error)
+
+if shmem.my_pe() == 0:
+    limit, job.timeout = job.timeout, 0.05
+    said(shmem.barrier_all)
+    job.timeout = limit
+    shmem.signal_set(gone, 1, 1)
+    said(lambda: shmem.collect(target, source, 4))
+else:
+    shmem.signal_wait_until(gone, "==", 1)
+said(lambda: shmem.zeros(3))
+said(lambda: shmem.zeros(5))
+"""
+
+
+@pytest.mark.parametrize("node", ["2", "1"])
+@pytest.mark.parametrize("debug", ["0", "1"])
+def test_after_a_time_out_of_a_call_of_all_pes_all_later_ones_are_refused_for_it_alone(debug, node, tmp_path):
+    """Calls of several kinds, which without the refusal would meet each other, and find notes of other lengths."""
+    settings = {"SHMEM_DEBUG": debug, "PYSHMEM_NODE_SIZE": node}
+    _, out, err = mpiexec(2, OVER, tmp_path=tmp_path, environment=settings)
+    why = "got TEAM_WORLD, whose barrier_all has ended on PE 0 by a time-out: no call from PE 1 in 0.05 s; wants"
+    first, *others = sorted(out.splitlines(), key=lambda line: not line.startswith("WaitTimeoutError"))
+    assert first.startswith("WaitTimeoutError barrier_all: PE 0: team: got no call from PE 1 of TEAM_WORLD"), err
+    calls = ("collect: PE 0", "zeros: PE 0", "zeros: PE 0", "zeros: PE 1", "zeros: PE 1")
+    assert [line.partition(" wants")[0] + " wants" for line in sorted(others)] == [
+        f"BrokenTeamError {call}: team: {why}" for call in calls
+    ], out + err

@@ -56,6 +56,13 @@ def test_info_says_how_to_get_a_missing_package(monkeypatch, capsys):
     )
 
 
+def test_info_lists_what_only_some_commands_lack_and_jobs_run_without_it(monkeypatch, capsys):
+    monkeypatch.setattr(info, "SECTIONS", {})
+    monkeypatch.setattr(info, "OPTIONAL", {"no_such_module": "pyshmem top", "numpy": "pyshmem bench"})
+    assert info.main([]) == 0
+    assert capsys.readouterr().out == "missing    no_such_module, for pyshmem top: pip install no_such_module\n"
+
+
 @pytest.mark.parametrize("allowed", [False, True])
 def test_info_names_the_groups_of_amds_devices_to_a_user_who_may_not_open_them(allowed, monkeypatch, tmp_path):
     device = tmp_path / "kfd"

@@ -121,7 +121,7 @@ WANTED = {
     "rocm7.2": {"torch": "2.13.0+rocm7.2", "triton_rocm": "3.7.1"},
     "rocm7.14": {"torch": "2.14.1+rocm7.14", "triton_rocm": "3.8.0", "rocm_sdk_core": "7.14.0"},
 }
-USUAL = {"pyshmem_mpi", "mpi4py", "mpich", "numpy"}
+USUAL = {"pyshmem_mpi", "mpi4py", "mpich", "numpy", "rich"}  # rich prints the tables of taxes, top and bench
 OF_CUDA = {"triton", "cupy_cuda13x"}
 
 

@@ -11,7 +11,7 @@ from jobs import mpiexec
 from pyshmem.timelines.report import taxes as command
 from pyshmem.ops.gemm.copy_engine import DEEP
 from pyshmem.ops.gemm.problem import Operand, Options, Problem
-from pyshmem.ops.gemm.rereads import bytes_reread
+from pyshmem.ops.gemm.plan import bytes_reread
 from pyshmem.ops.gemm.scaling import NONE
 from pyshmem.timelines import locality, reading, taxes
 from pyshmem.timelines.events import ENDS, HOST, PLAN, READS, WRITES, Event

@@ -18,8 +18,10 @@ def test_every_mutant_applies_once_and_names_tests_that_there_are(mutant):
     path, text = place_of(mutant)
     assert text != path.read_text()
     command, _ = command_of(mutant.tests)
-    names = re.findall(r"def (test_\w+)", (ROOT / command[-1]).read_text())
+    content = (ROOT / command[-1]).read_text()
+    names = re.findall(r"def (test_\w+)", content)
     words = command[command.index("-k") + 1].split(" and ")
+    words = [word for word in words if f'"{word}"' not in content]  # the id of a case
     assert any(all(word in name for word in words) for name in names)
 
 

@@ -81,3 +81,27 @@ def test_effects_are_late_until_quiet_and_a_seed_repeats_them(tmp_path):
     assert alone[0] == alone[3] and {first for _, _, first, *_ in alone} == {"0", "1"}
     assert [rest for _, _, _, *rest in alone] == [["False", "1", "1", "True"]] * 4
     assert [line.split()[3:] for line in scheduled(program, 1, 3)] == [["False", "3", "1", "True"]] * 3
+
+
+AHEAD = """
+import pyshmem as shmem
+import torch
+from pyshmem import ops
+
+shmem.init()
+me, came = shmem.my_pe(), []
+for turn in range(150):
+    if me == 0:
+        ops.send_activations(torch.full((4,), float(turn)), pe=1, slots=3)
+    else:
+        came += ops.recv_activations(torch.full((4,), -1.0), pe=0, slots=3).tolist()
+print(f"PE {me}", [turn for turn, each in enumerate(came) if each != turn // 4], flush=True)
+shmem.barrier_all()
+"""
+
+
+def test_activations_are_those_of_their_flags_though_those_of_later_sends_come_first(tmp_path):
+    """A sender is ahead by its slots, and nothing orders the puts of its kernels."""
+    program = tmp_path / "ahead.py"
+    program.write_text(AHEAD)
+    assert [scheduled(program, seed, 2) for seed in (0, 1)] == [["PE 0 []", "PE 1 []"]] * 2

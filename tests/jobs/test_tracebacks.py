@@ -47,6 +47,14 @@ def test_traceback_has_the_programs_lines_alone(case, tmp_path):
     assert LAST.get(case, "") in err.splitlines() or case == "kernel"
 
 
+@pytest.mark.parametrize("call", ["p(word, 1, 0)", "put(word, word, 1, 0)", "quiet()"])
+def test_a_call_in_a_kernel_without_its_context_says_so(call, tmp_path):
+    """Its other arguments move up by one, so Python misses the last of them."""
+    status, _, err = python(PROGRAM.replace("p(ctx, word, 1, 9)", call), "kernel", tmp_path=tmp_path)
+    name = call.partition("(")[0]
+    assert status == 1 and f"\n{name}: PE 0: ctx: got a call with too few arguments; wants dev.{name}(ctx" in err, err
+
+
 def test_debug_mode_shows_all_lines(tmp_path):
     status, _, err = python(PROGRAM, "host", tmp_path=tmp_path, environment={"SHMEM_DEBUG": "1"})
     assert status == 1 and "/pyshmem/host/rma.py" in err and "own calls" not in err and "During handling" not in err

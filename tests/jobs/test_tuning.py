@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 import pyshmem as shmem
 from pyshmem.launch import PYSHMEMRUN, tune
-from pyshmem.ops.gemm.configurations import Configuration
+from pyshmem.ops.gemm.product import Configuration
 from pyshmem.ops.gemm.copy_engine import PARTS, chunks_of, gathered_chunks, parts_of, wave_of
-from pyshmem.ops.gemm.orders.streamed import POLICIES, STREAM_K, whole_tiles
-from pyshmem.ops.gemm.tuning import active
-from pyshmem.ops.gemm.tuning.population import distinct, population, tiles_of
+from pyshmem.ops.gemm.orders import POLICIES, STREAM_K, whole_tiles
+from pyshmem.ops.gemm import tuning
+from pyshmem.ops.gemm.product import tiles_of
+from pyshmem.ops.gemm.record import distinct, population
 from pyshmem.ops.machine import Machine
-from pyshmem.ops.gemm.tuning.record import CAPACITY, ERROR, SLACK, Record, suitable
+from pyshmem.ops.gemm.record import CAPACITY, ERROR, SLACK, Record, suitable
 
 ROW = Configuration(128, 256, 64, 8, 4)
 BF16, F32 = torch.bfloat16, torch.float32
@@ -119,12 +120,12 @@ def test_tiles_too_shallow_for_two_parts_are_never_streamed(k, policies):
 def users(tmp_path, monkeypatch):
     """The file of this user for this machine, a GPU named "here", with no record in use."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(active, "architecture", lambda: "gfx942")
-    monkeypatch.setattr(active, "machine_name", lambda dtype: "here")
-    monkeypatch.setattr(active, "machine", lambda: Machine("gfx942", 304, 8, False))
-    monkeypatch.setattr(active, "default", lambda: SimpleNamespace(streams=True))
-    monkeypatch.setattr(active, "_records", {})
-    return active.cached(BF16)
+    monkeypatch.setattr(tuning, "architecture", lambda: "gfx942")
+    monkeypatch.setattr(tuning, "machine_name", lambda dtype: "here")
+    monkeypatch.setattr(tuning, "machine", lambda: Machine("gfx942", 304, 8, False))
+    monkeypatch.setattr(tuning, "default", lambda: SimpleNamespace(streams=True))
+    monkeypatch.setattr(tuning, "_records", {})
+    return tuning.cached(BF16)
 
 
 @pytest.mark.parametrize("measured_on, found", [("here", ("streamed",)), ("another machine", ())])
@@ -133,17 +134,17 @@ def test_the_users_record_of_this_machine_is_used_without_load(measured_on, foun
     record = Record(measured_on)
     record.add((8, 8, 8), BF16, {"streamed": 1.0})
     record.save(users)
-    assert active.candidates((8, 8, 8)) == found
-    assert active.order_for((8, 8, 8), BF16)[1].startswith("the first of 1" if found else "no tile orders")
+    assert tuning.candidates((8, 8, 8)) == found
+    assert tuning.order_for((8, 8, 8), BF16)[1].startswith("the first of 1" if found else "no tile orders")
 
 
 def test_nothing_is_read_without_a_file_nor_after_forget(users):
-    assert active.candidates((8, 8, 8)) == ()
+    assert tuning.candidates((8, 8, 8)) == ()
     record = Record("here")
     record.add((8, 8, 8), BF16, {"streamed": 1.0})
     record.save(users)
-    active.forget()
-    assert active.candidates((8, 8, 8)) == ()
+    tuning.forget()
+    assert tuning.candidates((8, 8, 8)) == ()
 
 
 @pytest.mark.parametrize("gpus, jobs", [(2, [("2", "256")]), (8, [("2", "0"), ("8", "256")])])

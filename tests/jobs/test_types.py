@@ -20,7 +20,7 @@ from pyshmem.ops import gradients
 from pyshmem.ops.attention import decode_schedules as decode, prefill_schedules as prefill, segments
 from pyshmem.ops.experts import schedules as experts
 from pyshmem.ops.gemm import problem as gemm
-from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.ops.norms import reduce_scatter_rms_norm as shares_of_norms, schedules as norms
 from pyshmem.ops.norms.share_schedules import SHARES

@@ -244,7 +244,7 @@ def test_operands_that_do_not_fit_are_refused_and_nothing_changes(me, npes):
         ("fcollect", lambda: shmem.fcollect(source, small, 5), rf"(source: got 4 elements; wants at least 5|target: got .* {5 * npes})"),
         ("alltoall", lambda: shmem.alltoall(source, source, 8), rf"target: got {2 * npes + 5} elements; wants at least {8 * npes}"),
         ("alltoalls", lambda: shmem.alltoalls(source, small, 1, 4, 2), rf"source: got 4 elements; wants at least {(2 * npes - 1) * 4 + 1}"),
-        ("sum_inscan", lambda: shmem.sum_inscan(small, source), r"size: got \d+ elements, with target of 4 and source of \d+; wants at most"),
+        ("sum_inscan", lambda: shmem.sum_inscan(small, source), r"source: got \d+ elements, with target of 4 and source of \d+; wants at most"),
         ("collect", lambda: shmem.collect(source, small, 5), r"size: got 5 elements, with source of 4; wants at most those"),
     ):  # fmt: skip
         refused_by_all(shmem.OutOfRangeError, rf"^{name}: PE {me}: {pattern}", call, small, source)

@@ -236,7 +236,7 @@ def test_collectives_refuse_operands_that_do_not_fit(name, me):
     target, source, call = shmem.zeros(4), shmem.full(6, 7.0), COLLECTIVES[name]
     head = rf"^{name}: PE {me}: "
     for error, text, arguments, options in (
-        (shmem.OutOfRangeError, r"size: got 6 elements, with target of 4 and source of 6; wants at most",
+        (shmem.OutOfRangeError, r"source: got 6 elements, with target of 4 and source of 6; wants at most",
          (target, source), {}),
         (shmem.OutOfRangeError, r"size: got 5 elements, with target of 4 and source of 6; wants", (target, source),
          {"size": 5}),

@@ -1,5 +1,6 @@
 """9.3, 9.9: a collective that PEs call with different sizes or types is an error on all of them, and their next call works."""
 
+import os
 import re
 from itertools import combinations
 
@@ -11,6 +12,10 @@ from team_shapes import way  # noqa: F401
 import pyshmem as shmem
 
 FOLDS = ["sum_reduce", "max_reduce", "sum_inscan", "sum_exscan"]
+several_numbers = pytest.mark.skipif(
+    "PYSHMEM_RACE_TRACES" in os.environ,
+    reason="the checker pairs calls by their numbers, which differ between PEs here",
+)
 SIZES = [(8, 4), (20, 600), (600, 500)]  # by mailboxes; by mailboxes and in shares; in shares
 
 
@@ -225,6 +230,7 @@ def refusal_of(call):
     return "nothing"
 
 
+@several_numbers
 def test_every_two_different_collectives_are_an_error_on_all_pes_at_once(me, npes):
     """The last PE calls another one, and the first of each pair in turn; then all call alike again."""
     calls = calls_of(npes)
@@ -240,6 +246,7 @@ def test_every_two_different_collectives_are_an_error_on_all_pes_at_once(me, npe
             assert word.item() == npes, (usual, odd)
 
 
+@several_numbers
 @pytest.mark.parametrize("count", [8, 300_000])
 @pytest.mark.parametrize("private", [False, True])
 def test_different_roots_of_a_broadcast_are_refused_on_all_pes_and_named(private, count, me, npes):

@@ -406,6 +406,16 @@ def test_auto_streams_rows_of_which_neighbours_are_about_as_long(longest, schedu
     assert irregular.selection.schedule_for(matrix, 1) == schedule
 
 
+@pytest.mark.parametrize(("longest", "schedule"), [(10, "streamed"), (11, "by_length")])
+def test_auto_streams_mostly_empty_rows_of_which_the_others_are_short(longest, schedule, few_pes):
+    lengths = torch.zeros(2_000_000, device=here(), dtype=torch.int64)
+    lengths[::8] = longest
+    offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+    atoms = int(offsets[-1])
+    matrix = irregular.CSR(offsets, torch.zeros(atoms, dtype=torch.int32), torch.zeros(atoms), (2_000_000, 9))
+    assert irregular.selection.schedule_for(matrix, 1) == schedule
+
+
 @pytest.mark.parametrize(("columns", "ordered"), [(2, Sorted), (128, Sequences)])
 def test_auto_multiplies_several_columns_by_length_and_many_row_by_row(columns, ordered, few_pes):
     matrix, b = irregular.csr(sparse([4, 0, 2])), numbers(17, columns)

@@ -11,8 +11,8 @@ from pyshmem import ops
 from pyshmem.ops import machine
 from pyshmem.ops import plans
 from pyshmem.ops.gemm import copy_engine, selection
-from pyshmem.ops.gemm.graphs import ENQUEUED
-from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.streams import ENQUEUED
+from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
 from support import at_the_end_of_memory, here, refuses, work
 
@@ -304,29 +304,6 @@ def test_all_pes_get_the_same_bits(operator):
         copy = shmem.array(result)
         equal_on_all_pes(copy, schedule)
         shmem.free(copy)
-
-
-def test_a_smaller_team_takes_its_memory_from_the_reserve():
-    n = shmem.n_pes()
-    if n < 2:
-        pytest.skip("there is no smaller team")
-    team = shmem.TEAM_WORLD.split_strided(1, 1, n - 1)
-    if ops.reserve_bytes() == 0:
-        if team:
-            with pytest.raises(shmem.HeapExhaustedError, match=r"ops\.reserve"):
-                ops.gemm_all_reduce(torch.ones(4, 4, device=here()), torch.ones(4, 4, device=here()), team=team)
-        ops.reserve(1 << 20)
-    if team:
-        for _ in range(3):
-            result = ops.gemm_all_reduce(
-                torch.full((5, 4), float(team.my_pe()), device=here()), torch.ones(4, 6, device=here()), team=team
-            )
-            assert (result == 4 * sum(range(n - 1))).all()
-        plan = ops.plan("gemm_all_reduce", torch.ones(5, 4, device=here()), torch.ones(4, 6, device=here()), team=team)
-        team.destroy()
-        with pytest.raises(shmem.ArgumentError, match="gemm_all_reduce: PE .*: plan: got .*ended"):
-            plan(torch.ones(5, 4, device=here()), torch.ones(4, 6, device=here()))
-    shmem.barrier_all()
 
 
 REFUSED = [

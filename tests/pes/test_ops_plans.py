@@ -12,7 +12,7 @@ import torch
 from pyshmem import ops
 from pyshmem.ops import plans, workspace
 from pyshmem.ops.experts import operators as experts
-from pyshmem.ops.gemm import plan as products
+from pyshmem.ops.gemm import operators as products
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.ops.descriptions import all_but, described
 from pyshmem.ops.machine import eight_bits

@@ -43,7 +43,7 @@ ARGUMENTS = {name: dict(each.split(":") for each in text.split()) for name, text
 
 SYMMETRIC = "AWGIJV"  # what must be symmetric: an array, one word, a signal, one number, one integer, integers
 ARRAYS = "a torch tensor or a NumPy array"
-PRIVATE = r"that is not symmetric: private memory, or memory of an earlier init; wants an array from shmem\.zeros, empty, \.\.\. or a view of one"
+PRIVATE = r"that is not symmetric: private memory, such as the copy that x\[mask\] makes, or memory of an earlier init; wants an array from shmem\.zeros, empty, \.\.\. or a view of one"
 LAYOUT = r"that is not C-contiguous; wants a contiguous one; for iput and iget a\.(view|reshape)\(-1\)\[k:\], from the first element on, and a stride"
 ONE = r"got an array of shape .*; wants exactly one element, such as a\[j:j\+1\]"
 E = shmem
@@ -257,15 +257,26 @@ def test_a_put_of_more_than_the_target_holds_is_refused(me):
     small, large = shmem.full(4, 7.0), torch.ones(5)
     with pytest.raises(
         shmem.OutOfRangeError,
-        match=rf"^put: PE {me}: target: got 5 elements with target of shape \(4,\); wants at most 4$",
+        match=rf"^put: PE {me}: source: got 5 elements with target of shape \(4,\); wants at most 4$",
     ):
         shmem.put(small, large, me)
     with pytest.raises(
         shmem.OutOfRangeError,
-        match=rf"^get: PE {me}: source: got 5 elements with source of shape \(4,\); wants at most 4$",
+        match=rf"^get: PE {me}: target: got 5 elements with source of shape \(4,\); wants at most 4$",
     ):
         shmem.get(large, small, me)
     assert small.tolist() == [7.0] * 4 and large.tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize("length", [2, 9])
+def test_a_private_copy_is_called_private_whatever_its_length(length):
+    """x[mask] is a copy of some of x's elements: a put to it would change nothing that others see."""
+    x = shmem.full(16, 7.0)
+    x[:3] = 0.0
+    with refuses(
+        "put", "target: got a float32 array of shape .* not symmetric: private memory", shmem.NotSymmetricError
+    ):
+        shmem.put(x[x < 5], torch.zeros(length, device=here()), 0)
 
 
 def test_a_slice_may_not_reach_into_the_next_allocation(me):

@@ -231,5 +231,5 @@ def test_a_device_context_is_its_teams_alone(me, npes, device):
         index = team.area_index
         team.destroy()
     assert index == areas.RESERVED
-    with refuses("device_context", "team: got <.*: no team>"):
+    with refuses("device_context", "team: got a destroyed team of PEs? .*; wants a team this PE is in"):
         shmem.device_context(team)

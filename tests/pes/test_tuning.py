@@ -3,14 +3,14 @@
 import pytest
 import torch
 import pyshmem as shmem
-from pyshmem.ops.gemm import configurations, tuning
-from pyshmem.ops.gemm.configurations import configuration
+from pyshmem import ops
+from pyshmem.ops.gemm import product, tuning
+from pyshmem.ops.gemm.product import configuration
 from pyshmem.ops import machine as machines
 from pyshmem.ops.machine import machine
-from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.problem import problem_of
-from pyshmem.ops.gemm.tuning import active
-from pyshmem.ops.gemm.tuning.measuring import ProductTimer
+from pyshmem.ops.gemm.tuning import ProductTimer
 from pyshmem.memory.heap import default
 from support import here
 
@@ -52,7 +52,7 @@ def test_the_slowest_pe_counts(programs, me, npes):
 
 def test_pe_0_says_every_ten_seconds_how_many_shapes_are_measured(programs, me, monkeypatch, capsys):
     clock = iter(range(0, 100, 6))
-    monkeypatch.setattr(active, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(tuning, "monotonic", lambda: next(clock))
     tuning.tune([(64, 64, 64)] * 5, timer=by_number)
     wanted = ["pyshmem: tune has measured 1 of 5 shapes", "pyshmem: tune has measured 3 of 5 shapes"]
     assert capsys.readouterr().err.splitlines() == wanted * (me == 0)
@@ -107,7 +107,7 @@ def test_a_saved_record_is_loaded_on_all_pes(programs, tmp_path_factory, me):
     found = tuning.tune([SHAPE], path=path, timer=by_number)
     shmem.barrier_all()
     tuning.forget()
-    again = tuning.load(path)
+    again = ops.tuning.load(path)
     assert again.filters == found.filters and tuning.candidates(SHAPE) == ("data_parallel",)
 
 
@@ -121,7 +121,7 @@ def test_a_file_of_another_machine_is_refused(tmp_path):
 
 
 def test_files_that_differ_between_the_pes_are_refused_on_all(tmp_path, me, npes):
-    record = tuning.Record(tuning.measuring.machine_name(BF16))
+    record = tuning.Record(tuning.machine_name(BF16))
     record.add((me + 1, 1, 1), BF16, {"streamed": 1.0})
     record.save(tmp_path / "orders.json")
     if npes == 1:
@@ -171,8 +171,8 @@ def test_what_is_timed_is_the_product_under_each_policy(least, programs, few_pes
             results[name] = a.double() @ b.double(), out.double().clone()
         return dict.fromkeys(calls, 1.0)
 
-    for key, row in configurations._ROWS.items():
-        monkeypatch.setitem(configurations._ROWS, key, row._replace(least=least))
+    for key, row in product._ROWS.items():
+        monkeypatch.setitem(product._ROWS, key, row._replace(least=least))
     timer = ProductTimer(15, clock)
     policies = ("data_parallel", "streamed_1", "streamed_2", "streamed")
     assert timer((96, 64, 160), F32, policies) == dict.fromkeys(policies, 1.0)

@@ -1,4 +1,4 @@
-import pyshmem as shmem  # before triton
+import pyshmem as shmem
 import pyshmem.device as dev
 import torch
 import triton

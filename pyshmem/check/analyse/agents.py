@@ -68,10 +68,29 @@ class Streams:
 
     def told(self, message: Message, stream: int, number: int) -> bool:
         """Whether a message says that an operation has happened."""
-        if message.upto.get(stream, 0) >= number or number in message.single.get(stream, ()):
+        return number in message.single.get(stream, ()) or self._told_upto(message, stream, number)
+
+    def _told_upto(self, message: Message, stream: int, number: int) -> bool:
+        """Whether it says so of all up to this one."""
+        if message.upto.get(stream, 0) >= number:
             return True
         end = self.ended.get(stream)
         return end is not None and message.upto.get(end[0], 0) >= end[1]
+
+    def common(self, first: Message, second: Message) -> Message:
+        """What both of two messages say."""
+        upto: dict[int, int] = {}
+        single: dict[int, set[int]] = {}
+        for one, other in ((first, second), (second, first)):
+            for stream, number in one.upto.items():
+                both = number if self._told_upto(other, stream, number) else other.upto.get(stream, 0)
+                if both > upto.get(stream, 0):
+                    upto[stream] = both
+            for stream, numbers in one.single.items():
+                said = {each for each in numbers if self.told(other, stream, each)}
+                if said:
+                    single[stream] = single.get(stream, set()) | said
+        return Message(upto, single)
 
 
 class Agent:

@@ -237,7 +237,6 @@ class Analysis(Handovers):
             signal.message = signal.message.also(data.stream, data.number)
             if nbi:
                 signal.message = signal.message.also(lines[1].id, lines[1].number)
-                lines[1].alone = True
             for line in lines:
                 line.told = line.number
 

@@ -30,18 +30,6 @@ def together(first: Message, second: Message) -> Message:
     return Message(upto, single)
 
 
-def common(first: Message, second: Message) -> Message:
-    """What both of two messages say."""
-    upto = {stream: min(first.upto[stream], second.upto[stream]) for stream in first.upto.keys() & second.upto.keys()}
-    single: dict[int, set[int]] = {}
-    for one, other in ((first, second), (second, first)):
-        for stream, numbers in one.single.items():
-            said = {n for n in numbers if n <= other.upto.get(stream, 0)} | numbers & other.single.get(stream, set())
-            if said:
-                single[stream] = single.get(stream, set()) | said
-    return Message(upto, single)
-
-
 class Meeting:
     """A collective of a team: of each PE that has entered, its number, what it releases, line, name and signature.
 

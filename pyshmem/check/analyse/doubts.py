@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from pyshmem.check.analyse.agents import Agent, Streams
-from pyshmem.check.analyse.clocks import Message, common, together
+from pyshmem.check.analyse.clocks import Message, together
 from pyshmem.check.analyse.words import Change, Word
 
 _MOST = 8  # of a word: waits that may still be doubted
@@ -130,6 +130,6 @@ class Doubts:
         for number, wait in self._found.items():
             told = certain = _told_by(wait.changes)
             for other in wait.executions:
-                certain = common(certain, other)
+                certain = self._streams.common(certain, other)
             found[number] = Doubt(certain, told, wait.sites)
         return found

@@ -10,57 +10,64 @@ from pyshmem.check.record import collective_calls as collectives
 from pyshmem.check.record import host_calls as host
 from pyshmem.check.record.host_calls import whole
 from pyshmem.check.record.recording import recorder
+from pyshmem.diagnosis.host_calls import CALLS, OTHER
 from pyshmem.host.launching import tuning
 from pyshmem.transport.teams.meeting import Meeting
 
-_COLLECTIVES = ("broadcast", "collect", "fcollect", "alltoall", "alltoalls", "reduce")
-_ALLOCATIONS = ("empty", "zeros", "ones", "full", "array", "as_symmetric", "arange", "linspace", "rand", "randn", "randint",
-                "empty_like", "zeros_like", "ones_like", "full_like", "malloc", "calloc", "align", "malloc_with_hints",
-                "realloc", "pool", "register", "unregister")  # fmt: skip
-_CALLS: dict[str, Any] = {
-    **dict.fromkeys(("put", "put_nbi"), host.put),
-    **dict.fromkeys(("get", "get_nbi"), host.get),
-    **dict.fromkeys(("iput", "iget", "ibput", "ibget"), host.blocks),
-    **dict.fromkeys(("put_signal", "put_signal_nbi"), host.put_signal),
-    **dict.fromkeys(("signal_set", "signal_add"), host.signal_update),
-    **dict.fromkeys(("set_lock", "test_lock", "clear_lock"), host.lock),
-    **dict.fromkeys(("barrier_all", "sync_all", "sync", "barrier_on_stream"), collectives.barrier),
-    **dict.fromkeys(_ALLOCATIONS, collectives.allocation),
+_watch: list[Any] = []
+
+
+def _begin() -> None:
+    """After the first init: watch the program's own accesses."""
+    from pyshmem.check.record.arrays import install as watch_arrays
+    from pyshmem.check.record.results import install as watch_results
+    from pyshmem.check.record.tensors import Watch, watch_lists
+
+    if not _watch:
+        watch_lists()
+        watch_arrays()
+        watch_results()
+        _watch.append(Watch())  # type: ignore[no-untyped-call]
+        _watch[0].__enter__()
+    from pyshmem.base import interpreter
+
+    if interpreter.active():
+        from pyshmem.check.record.kernels import install as watch_kernels
+
+        watch_kernels()
+
+
+_FAMILIES: dict[str, Any] = {
+    "put": host.put,
+    "p": host.p,
+    "get": host.get,
+    "g": host.g,
+    "blocks": host.blocks,
+    "put_signal": host.put_signal,
+    "signal_update": host.signal_update,
+    "signal_fetch": host.signal_fetch,
+    "atomic": host.atomic,
+    "wait": host.wait,
+    "lock": host.lock,
     "fence": host.fence,
     "quiet": host.quiet,
     "pe_quiet": host.pe_quiet,
-    "p": host.p,
-    "g": host.g,
-    "signal_fetch": host.signal_fetch,
+    "on_stream": host.on_stream,
+    "barrier": collectives.barrier,
+    "collective": collectives.collective,
+    "allocation": collectives.allocation,
     "free": collectives.free,
+    "init": partial(collectives.init, begin=_begin),
     "finalize": collectives.finalize,
 }
-
-
-def _made_for(name: str) -> Any:
-    """What records a public function; None if it accesses no memory."""
-    if name in _CALLS:
-        return _CALLS[name]
-    if name.startswith("atomic_"):
-        return host.atomic
-    if name.startswith(("wait_until", "test")) or name == "signal_wait_until":
-        return host.wait
-    plain = name.removesuffix("_on_stream")
-    if plain in ("put", "put_signal", "signal", "signal_wait_until", "quiet"):
-        return host.on_stream
-    if plain in _COLLECTIVES or plain.endswith(("_reduce", "_inscan", "_exscan", "reduce_scatter", "alltoallv")):
-        return collectives.collective
-    return None
 
 
 def install(package: ModuleType) -> None:
     """Record the calls of ``pyshmem``, from its init on."""
     spaces = vars(package)
     for name in package.__all__:
-        if (made := _made_for(name)) is not None:
-            setattr(package, name, made(name, spaces[name]))
-    for name in ("init", "init_thread"):
-        setattr(package, name, collectives.init(name, spaces[name], _begin))
+        if family := CALLS.get(name, OTHER).family:
+            setattr(package, name, _FAMILIES[family](name, spaces[name]))
     for name in ("sync", "split_strided", "split_2d"):
         _replace(package.Team, name, collectives.method("sync", "Team"))
     for name in ("scatter", "gather", "load"):
@@ -93,26 +100,3 @@ def _partitioned(call: Any) -> Any:
         return found
 
     return recorded
-
-
-_watch: list[Any] = []
-
-
-def _begin() -> None:
-    """After the first init: watch the program's own accesses."""
-    from pyshmem.check.record.arrays import install as watch_arrays
-    from pyshmem.check.record.results import install as watch_results
-    from pyshmem.check.record.tensors import Watch, watch_lists
-
-    if not _watch:
-        watch_lists()
-        watch_arrays()
-        watch_results()
-        _watch.append(Watch())  # type: ignore[no-untyped-call]
-        _watch[0].__enter__()
-    from pyshmem.base import interpreter
-
-    if interpreter.active():
-        from pyshmem.check.record.kernels import install as watch_kernels
-
-        watch_kernels()

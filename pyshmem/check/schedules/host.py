@@ -19,14 +19,12 @@ from pyshmem.base import interpreter
 from pyshmem.base.environment import read
 from pyshmem.base.job import job
 from pyshmem.check.schedules.effects import STORES, Effect, Schedule
+from pyshmem.diagnosis.host_calls import ASKS, AT_ONCE, BLOCKS, CALLS, LATE, ORDERS, HostCall
 from pyshmem.host.contexts import CTX_DEFAULT
 from pyshmem.host.rma import put
 from pyshmem.host.signal import SIGNAL, signal_add, signal_set
 
 Call = Callable[..., Any]
-_LATE = ("put", "put_nbi", "p", "iput", "ibput", "get_nbi", "signal_set", "signal_add")
-_AT_ONCE = ("get", "g", "iget", "ibget", "signal_fetch", "test_lock")
-_BLOCKING = ("wait_until", "signal_wait_until", "sync", "set_lock")
 _PATIENCE = 0.05  # seconds that a blocking call may last while effects are held back
 
 
@@ -48,7 +46,8 @@ def install(package: ModuleType) -> None:
 
     for name in package.__all__:
         if inspect.isfunction(call := spaces[name]):
-            made = partial(begin, call) if name in ("init", "init_thread") else _made_for(name, call, schedule)
+            row = CALLS[name]
+            made = partial(begin, call) if row.family == "init" else _made_for(name, row, call, schedule)
             setattr(package, name, wraps(call)(made))
     for name in ("fence", "quiet", "destroy"):
         call = getattr(package.Ctx, name)
@@ -63,23 +62,19 @@ def install(package: ModuleType) -> None:
             setattr(owner, name, (_blocking if blocking else _settled)(getattr(owner, name), schedule))
 
 
-def _made_for(name: str, call: Call, schedule: Schedule) -> Call:
+def _made_for(name: str, row: HostCall, call: Call, schedule: Schedule) -> Call:
     signature = inspect.signature(call)
-    if name in ("put_signal", "put_signal_nbi"):
+    if row.family == "put_signal":
         return _put_signal(name, schedule, signature)
-    if name in _LATE or (
-        name.startswith("atomic_") and (("fetch" not in name and "swap" not in name) or "_nbi" in name)
-    ):
+    if row.timing == LATE:
         return _late(name, call, schedule, signature)
-    if name in _AT_ONCE or name.startswith(("atomic_", "test")):
+    if row.timing == AT_ONCE:
         return _at_once(call, schedule, signature)
-    if name in ("fence", "quiet", "pe_quiet"):
+    if row.timing == ORDERS:
         return _order(name, call, schedule, signature)
-    if name.startswith(_BLOCKING):
+    if row.timing == BLOCKS:
         return _blocking(call, schedule)
-    if name in ("my_pe", "n_pes", "query_initialized", "ptr", "is_symmetric"):
-        return call
-    return _settled(call, schedule)
+    return call if row.timing == ASKS else _settled(call, schedule)
 
 
 def _context(ctx: Any) -> int:

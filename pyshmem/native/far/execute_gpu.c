@@ -1,12 +1,10 @@
 #include "execute_gpu.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "../base/spin.h"
 #include "../base/word.h"
 #include "server.h"
 
@@ -55,7 +53,7 @@ static int gpu_finish(far_gpu_t *g, int code) {
     while ((code = ((int (*)(void *))g->memory.query)((void *)g->memory.stream)) == NOT_READY) {
         server_progress(s);
         server_round(s);
-        if (far->spins <= CROWDED) sched_yield();
+        far_pause();
     }
     g->executor.busy = 0;
     return handled(code);

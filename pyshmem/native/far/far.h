@@ -41,5 +41,8 @@ typedef struct {
 } far_t;
 GLOBAL far_t *far; /* of this process, between init and finalize; a pointer is enough for one job */
 
-INTERNAL int64_t far_wait_limit(void);
+/* Whether nothing has come for longer than a wait may last. since: the last time that something has. */
+INTERNAL int far_is_late(int64_t since);
+/* A pause of a wait that polls: another PE gets the core if PEs share cores. */
+INTERNAL void far_pause(void);
 INTERNAL int far_backs_off(void);

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,9 +135,8 @@ INTERNAL int link_read(link_t *l) {
 
 /* Whether nothing has moved within the limit, since `since`. Then the link has failed. */
 INTERNAL int link_is_late(link_t *l, int64_t since) {
-    int64_t limit = far_wait_limit();
     if (l->progress > since) since = l->progress;
-    return limit && now_ns() - since > limit ? link_fail(l, ETIMEDOUT) : 0;
+    return far_is_late(since) ? link_fail(l, ETIMEDOUT) : 0;
 }
 
 /* Sleeps until the connection can be read, or written if `events` has POLLOUT, with the link locked: a handler that
@@ -175,10 +173,8 @@ static int link_rest(link_t *l, int64_t begun) {
         ended = l->conn.carrier->sleep(&l->conn, POLLIN);
     } else if (waited > HELP_NS)
         let_help(0);
-    else if (far->spins <= CROWDED)
-        sched_yield();
     else
-        CPU_RELAX();
+        far_pause();
     pthread_mutex_lock(&l->lock);
     l->reads = 0;
     return ended ? link_fail(l, ECONNRESET) : 0;

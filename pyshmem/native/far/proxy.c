@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -125,10 +124,7 @@ static int proxy_rest(proxy_t *x, int64_t since) {
     int64_t idle = now_ns() - since;
     batch_flush_all();
     if (idle > BUSY_NS) return proxy_sleep(x->wake, idle);
-    if (far->spins <= CROWDED)
-        sched_yield();
-    else
-        CPU_RELAX();
+    far_pause();
     return 0;
 }
 

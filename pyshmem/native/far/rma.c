@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,10 +76,9 @@ static int rma_wait(fabric_t *f, link_t *l) {
         pthread_mutex_unlock(&f->lock);
         if (came) since = now_ns();
         if (sleeps) poll(&(struct pollfd){f->fd[ORIGIN], POLLIN, 0}, 1, FABRIC_SLICE_MS);
-        if (!came && !sleeps && far->spins <= CROWDED) sched_yield();
+        if (!came && !sleeps) far_pause();
         if (caller_interrupted() && !__atomic_load_n(&l->pending_reads, __ATOMIC_ACQUIRE)) return -1;
-        int64_t limit = far_wait_limit();
-        if (limit && now_ns() - since > limit) l->error = ETIMEDOUT;
+        if (far_is_late(since)) l->error = ETIMEDOUT;
         if (l->error == ETIMEDOUT) return -1;
     }
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
@@ -189,11 +187,10 @@ static link_t *rma_move(uint64_t place, char *data, uint64_t nbytes, int writes,
         pthread_mutex_lock(&f->lock);
         int error = l->error ? l->error : rma_begin(f, l, offset, data, now, writes);
         if (error == EAGAIN && fabric_progress(f, ORIGIN)) since = now_ns();
-        int64_t limit = far_wait_limit();
-        if (error == EAGAIN && limit && now_ns() - since > limit) error = ETIMEDOUT;
+        if (error == EAGAIN && far_is_late(since)) error = ETIMEDOUT;
         pthread_mutex_unlock(&f->lock);
         if (error == EAGAIN) {
-            if (far->spins <= CROWDED) sched_yield();
+            far_pause();
             if (writes && caller_interrupted()) return l;
             continue;
         }

@@ -20,6 +20,7 @@ from pyshmem.ops.attention.prefill_library import Part, part_of
 from pyshmem.ops.attention.prefill_slots import Exchange, Problem, Slots
 from pyshmem.ops.descriptions import described, shared, typed
 from pyshmem.ops.plans import Call, Request, plan_for, team_of
+from pyshmem.ops.rows import OPERATORS
 
 NAME = "attention_backward"
 Arrays = tuple[torch.Tensor, ...]
@@ -79,13 +80,15 @@ class Plan(plans.Plan):
 
 
 def gradients(
-    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradient: torch.Tensor, out: torch.Tensor, sums: torch.Tensor,
-    options: Options, team: Team,
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradient: torch.Tensor, out: torch.Tensor, sums: torch.Tensor, *,
+    team: Team, **named: Any,
 ) -> Arrays:  # fmt: skip
     """Return the gradients of q, k and v from that of ``out``. sums: as Library.summed has returned them with it.
 
+    named: the fields of Options.
     Collective over the team, on the current stream.
     """
+    options = Options(**named)
     given = (gradient.contiguous(), q, k, v, out, sums)
 
     def check(team: Team) -> tuple[str, Any]:
@@ -96,9 +99,12 @@ def gradients(
         group = team_of(NAME, team)
         return Request(Call(NAME, id(group), (*shared(q, k), *options)), group, check)
 
-    call = NAME, id(team), typed(tuple(options)), described(*given), None
+    call = NAME, id(team), typed(options), described(*given), None
     plan, _ = plan_for(call, prepare)
     return plan(*given)  # type: ignore[no-any-return]
+
+
+OPERATORS[NAME] = gradients
 
 
 def problem_of(q: torch.Tensor, k: torch.Tensor, options: Options, team: Team) -> Problem:

@@ -16,7 +16,7 @@ from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_WORLD, Team
 from pyshmem.ops import autocast, plans
-from pyshmem.ops.attention import backward_library, segments
+from pyshmem.ops.attention import segments
 from pyshmem.ops.attention.decode import MOST_WIDTH
 from pyshmem.ops.attention.gradients import Options, gradients_of
 from pyshmem.ops.attention.prefill_library import lacking, room_for_sums
@@ -76,17 +76,8 @@ def summed(
         return found  # type: ignore[no-any-return]
     plain = partial(summed, causal=causal, scale=scale, team=team, schedule=schedule, order=order, size=size)
     group = TEAM_WORLD if team is None else team
-    back = partial(gradients_of, _OnTeam(group), options=options_of(q, causal, scale, order, size, group.size))
+    back = partial(gradients_of, OnTeam(group), options=options_of(q, causal, scale, order, size, group.size))
     return differentiable(plain, back, q, k, v, kept=lambda operands, found: (*operands, *found))  # type: ignore[no-any-return]
-
-
-class _OnTeam(OnTeam):
-    """The same, and the gradients of attention."""
-
-    def __call__(self, name: str, *operands: Any, **options: Any) -> Any:
-        if name == backward_library.NAME:
-            return backward_library.gradients(*operands, options=Options(**options), team=self.team)
-        return super().__call__(name, *operands, **options)
 
 
 def _plan(

@@ -2,47 +2,32 @@
 
 A PE's rows come in chunks, each with a flag. Where the copy engine brings them, the flag of a chunk holds the epoch of the
 last call in which it has come. Where the kernel sends its own rows while it multiplies them, they are slabs of contiguous
-memory, a chunk is the slabs of a tile's rows, and its flag counts the slabs that have come in all calls.
+memory, a chunk is the slabs of a tile's rows, and its flag counts the slabs that have come in all calls. What lies behind
+the last slab of a call counts as come with it, so that each call adds as much to every flag, whatever its rows.
 """
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, NamedTuple
 
-import torch
 import triton
 import triton.language as tl
 
-import pyshmem as shmem
 import pyshmem.device as dev
-from pyshmem.kernels.bound_kernels import Prepared
-from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
-from pyshmem.ops.gemm.memory import workspace_of
-from pyshmem.ops.gemm.orders.grouped import tile_at
-from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, part_at, sum_of_parts
-from pyshmem.ops.gemm.problem import Operand, Problem
-from pyshmem.ops.gemm.product import Product
-from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples, scaled, scales_of
-from pyshmem.ops.gemm.slabs import await_slabs, slabs_in, slabs_of_turn, tell_slabs
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.orders import STRIPS, add_part, iterations_of, part_at, sum_of_parts, tile_at
+from pyshmem.ops.gemm.scaling import scaled, scales_of
 from pyshmem.ops.gemm.tile import (
-    Form,
     Operands,
     Slabs,
     numbers_of,
     operand,
     product,
     product_sending,
-    shape_of,
     sizes_of,
 )
-from pyshmem.ops.shares import share_of, share_size, share_start
-from pyshmem.ops.workspace import Workspace
-
-CHUNKS = 4  # of the rows that the copy engine brings
+from pyshmem.ops.shares import share_size, share_start
 
 
 class Memory(NamedTuple):
@@ -258,75 +243,50 @@ def await_rows(ctx, flags, epoch, pe, first, last, size, chunks):
             dev.signal_wait_until(ctx, flags + pe * chunks + chunk, dev.CMP_GE, epoch)
 
 
-class Gathering(Steps):
-    """The kernel of a plan with its memory. Call it with arrays like a, b and out."""
+@triton.jit
+def turns_of(tiles, program, programs):
+    """Return in how many turns a program sends: not in a last turn that few programs have, so that peers wait less."""
+    return tl.minimum(tl.cdiv(tiles - program, programs), tl.maximum((tiles + programs // 2) // programs, 1))
 
-    @classmethod
-    def serves(cls, problem: Problem) -> bool:
-        """All sizes of a product are numbers for its kernel. A PE without rows would not tell its flags."""
-        return problem.n_pes <= problem.M
 
-    def __init__(
-        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None, sends: bool
-    ) -> None:
-        """sends: whether the kernel sends the rows of a, which are contiguous then."""
-        n, uint64 = problem.n_pes, torch.uint64
-        aligned = problem.K * a.itemsize % 16 == 0  # of gathered rows
-        self.layout, self.sends = problem.a._replace(aligned=aligned and problem.a.aligned), sends
-        if sends:
-            self.layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
-        self.product = Product(problem, problem.options.order, problem.M, self.layout, True)
-        product, most = self._product(problem), -(-problem.M // n)
-        self.chunks = max(-(-most // product.row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
-        self.space = workspace_of(
-            problem,
-            space,
-            (problem.M,),  # with it, flags have the same places
-            words=((protocol.words_of(n),), uint64),
-            flags=((n, self.chunks), uint64),
-            gathered=((problem.M, problem.K), a.dtype),
-            tallies=((product.most_streamed,), uint64),
-            **gathered_scales(problem),
-        )
-        self.words, self.flags = self.space["words"], self.space["flags"]
-        self.groups = -1  # of streamed tiles, for which there are sums
-        self.cut(problem, a, b)
+@triton.jit
+def slabs_of_turn(slabs, tiles, program, programs, turn):
+    """Return the first of ``slabs`` that a program sends in a turn, and that of the next turn."""
+    senders, turns = tl.minimum(tiles, programs), turns_of(tiles, program, programs)
+    return first_slab(slabs, program, senders, turn, turns), first_slab(slabs, program, senders, turn + 1, turns)
 
-    def _product(self, problem: Problem) -> Product:
-        product = self.product.of(problem, problem.M)
-        product.keep(product.tiles // problem.n_pes)
-        return product
 
-    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
-        n, product = problem.n_pes, self._product(problem)
-        if product.groups > self.groups:
-            self.groups, self.kernels = product.groups, cache(self._preparing(problem, product, a, b))
-        form = product.form(n - 1 if self.sends else 0, rows=problem.m)
-        cut = self.sends and (form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0)
-        numbers = self._shape(problem), product.schedule(0, problem.corner[1])
-        self.kernel = self.kernels(form, cut).with_numbers(*numbers)
+@triton.jit
+def first_slab(slabs, program, programs, turn, turns):
+    """Return the slab with which a turn of a program begins: programs, then their first ``turns``, have equal parts."""
+    first = tl.cast(slabs, tl.int64) * program // programs
+    length = tl.cast(slabs, tl.int64) * (program + 1) // programs - first
+    return tl.cast(first + length * tl.minimum(turn, turns) // turns, tl.int32)
 
-    def _shape(self, problem: Problem) -> Any:
-        return shape_of(problem.M, problem.n, problem.K, self.layout.pitch, problem.b.pitch, max(problem.n, 1))
 
-    def _preparing(self, problem: Problem, product: Product, a: torch.Tensor, b: torch.Tensor) -> Any:
-        """Return what compiles the kernel in a form, for arrays like a and b."""
-        memory = Memory(
-            self.words, self.flags, self.space["gathered"], self.space.get("scales"), product.sums(a.device),
-            self.space["tallies"],
-        )  # fmt: skip
-        numbers = self._shape(problem), product.schedule(0, problem.corner[1])
-        arrays = like((a, b, a.new_empty(problem.result, dtype=problem.dtype), *samples(problem.scaling, a)))
-        fixed = shmem.device_context(problem.team), memory, self.chunks
+@triton.jit
+def slabs_in(rows, K, SIZE: tl.constexpr):
+    """Return how many slabs of SIZE elements hold the first ``rows`` rows of K elements."""
+    return tl.cast(tl.cdiv(tl.cast(rows, tl.int64) * K, SIZE), tl.int32)
 
-        def prepared(form: Form, cut: bool) -> Prepared:
-            chosen = {"FORM": form._replace(CUT=cut), "EPILOGUE": problem.options.epilogue}
-            constants = parameters(problem.scaling) | chosen
-            return Prepared(
-                gather_and_multiply, product.programs, (*fixed, *numbers), arrays, constants, **product.row.compiled
-            )
 
-        return prepared
+@triton.jit
+def await_slabs(ctx, flags, epoch, first, count, tall, K, batch, SIZE: tl.constexpr):
+    """Wait until ``count`` rows from ``first`` on, of the ``tall`` rows of a PE, have come ``epoch`` times."""
+    last = tl.minimum(first + count, tall)
+    begin = tl.cast(tl.cast(first, tl.int64) * K // SIZE, tl.int32)
+    for chunk in range(begin // batch, tl.where(last > first, tl.cdiv(slabs_in(last, K, SIZE), batch), 0)):
+        dev.signal_wait_until(ctx, flags + chunk, dev.CMP_GE, epoch * tl.cast(batch, tl.uint64))
 
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
-        self.kernel(a, b, out, *scales)
+
+@triton.jit
+def tell_slabs(ctx, flags, begin, end, slabs, chunks, size):
+    """Add the slabs begin to end - 1, which have been sent, to the flags of their chunks of ``size`` slabs on all peers.
+
+    slabs: of the call, in up to ``chunks`` chunks.
+    """
+    end = tl.where((end == slabs) & (end > begin), chunks * size, end)
+    for chunk in range(begin // size, tl.where(end > begin, tl.cdiv(end, size), 0)):
+        count = tl.minimum(end, chunk * size + size) - tl.maximum(begin, chunk * size)
+        for i in range(1, dev.n_pes(ctx)):
+            dev.signal_add(ctx, flags + chunk, tl.cast(count, tl.uint64), (dev.my_pe(ctx) + i) % dev.n_pes(ctx))

@@ -10,12 +10,10 @@ import torch
 import pyshmem as shmem
 from pyshmem.host.streams.collectives import sum_in_place
 from pyshmem.ops.copies import peers_of
-from pyshmem.ops.gemm.exchanges import Sum, rows_of, scales_of_pes, scatterer, sender
-from pyshmem.ops.gemm.library import multiply, multiply_each
-from pyshmem.ops.gemm.memory import workspace_of
+from pyshmem.ops.gemm.exchanges import Sum, scatterer, sender
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.steps import Steps, multiply, multiply_each, rows_of, scales_of_pes, workspace_of
 from pyshmem.ops.protocol import words_of
 from pyshmem.ops.workspace import Workspace
 

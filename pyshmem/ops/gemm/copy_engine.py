@@ -10,12 +10,10 @@ from typing import Any
 import torch
 
 from pyshmem.ops.copies import Chunks, beginner, order_copies, peers_of, put
-from pyshmem.ops.gemm.exchanges import Sum, rows_of, scales_of_pes, sender
-from pyshmem.ops.gemm.library import multiply, multiply_each
-from pyshmem.ops.gemm.memory import workspace_of
+from pyshmem.ops.gemm.exchanges import Sum, sender
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.scaling import NONE, gathered_scales, of_rows
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.steps import Steps, multiply, multiply_each, rows_of, scales_of_pes, workspace_of
 from pyshmem.ops.protocol import words_of
 from pyshmem.ops.streams import Side, await_mark
 from pyshmem.ops.workspace import Workspace

@@ -16,22 +16,8 @@ from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.ops import protocol
 from pyshmem.ops.aligned import ByPlaces
 from pyshmem.ops.gemm.problem import Problem
-from pyshmem.ops.gemm.scaling import WHOLE
 from pyshmem.ops.machine import machine
-from pyshmem.ops.shares import share_of, share_size, share_start, start_of
-
-
-def rows_of(problem: Problem, pe: int) -> tuple[int, int]:
-    """Return (first, last + 1) of the share of ``pe`` in the rows of the result."""
-    start = start_of(problem.M, pe, problem.n_pes)
-    return start, start + share_of(problem.M, pe, problem.n_pes)
-
-
-def scales_of_pes(problem: Problem, scales: torch.Tensor) -> list[torch.Tensor]:
-    """Return those of the gathered scales that are of each PE: one, or one for each of its rows."""
-    every = range(problem.n_pes)
-    counts = [1 if problem.scaling == WHOLE else share_of(problem.M, pe, problem.n_pes) for pe in every]
-    return [scales[pe, : counts[pe], None] for pe in every]
+from pyshmem.ops.shares import share_size, share_start
 
 
 @triton.jit(do_not_specialize=["rows", "tall", "count", "first"])

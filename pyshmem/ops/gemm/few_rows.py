@@ -17,12 +17,10 @@ import pyshmem as shmem
 import pyshmem.device as dev
 from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.kernels.compiled import like
-from pyshmem.ops.gemm.configurations import Configuration
-from pyshmem.ops.gemm.memory import workspace_of
 from pyshmem.ops.gemm.problem import Problem
-from pyshmem.ops.gemm.product import described, precision
+from pyshmem.ops.gemm.product import Configuration, described, precision
 from pyshmem.ops.gemm.scaling import LINES, parameters, samples, scaled
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.steps import Steps, workspace_of
 from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
 from pyshmem.ops.machine import Machine, machine
 from pyshmem.ops.workspace import Workspace

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from functools import cache
+from typing import Any
+
 import torch
 
+import pyshmem as shmem
+from pyshmem.kernels.bound_kernels import Prepared
+from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
-from pyshmem.ops.gemm.all_gather_gemm_kernel import Gathering
+from pyshmem.ops.gemm.all_gather_gemm_kernel import Memory, gather_and_multiply
 from pyshmem.ops.gemm.gemm_kernel import COLUMNS, REDUCE, ROWS, SCATTER, Multiply, adds
-from pyshmem.ops.gemm.memory import workspace_of
-from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.problem import Operand, Problem
 from pyshmem.ops.gemm.product import Product
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.scaling import gathered_scales, parameters, samples
+from pyshmem.ops.gemm.steps import Steps, workspace_of
+from pyshmem.ops.gemm.tile import Form, shape_of
+from pyshmem.ops.shares import share_of
 from pyshmem.ops.workspace import Workspace
 
 KINDS = {
@@ -19,6 +27,7 @@ KINDS = {
     ("gemm_reduce_scatter", "rows"): SCATTER,
     ("gemm_all_reduce", "rows"): REDUCE,
 }
+CHUNKS = 4  # of the rows that the copy engine brings
 
 
 class MultiplyAndSend(Steps):
@@ -57,6 +66,80 @@ class MultiplyAndSend(Steps):
             places = words, tallies, self.parts, slots, flags
             self.multiply = Multiply(product, self.kind, places, (a, b, sample), self.tall)
         self.kernel = self.multiply.of(product, problem.corner)
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        self.kernel(a, b, out, *scales)
+
+
+class Gathering(Steps):
+    """The kernel of a plan with its memory. Call it with arrays like a, b and out."""
+
+    @classmethod
+    def serves(cls, problem: Problem) -> bool:
+        """All sizes of a product are numbers for its kernel. A PE without rows would not tell its flags."""
+        return problem.n_pes <= problem.M
+
+    def __init__(
+        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None, sends: bool
+    ) -> None:
+        """sends: whether the kernel sends the rows of a, which are contiguous then."""
+        n, uint64 = problem.n_pes, torch.uint64
+        aligned = problem.K * a.itemsize % 16 == 0  # of gathered rows
+        self.layout, self.sends = problem.a._replace(aligned=aligned and problem.a.aligned), sends
+        if sends:
+            self.layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
+        self.product = Product(problem, problem.options.order, problem.M, self.layout, True)
+        product, most = self._product(problem), -(-problem.M // n)
+        self.chunks = max(-(-most // product.row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
+        self.space = workspace_of(
+            problem,
+            space,
+            (problem.M,),  # with it, flags have the same places
+            words=((protocol.words_of(n),), uint64),
+            flags=((n, self.chunks), uint64),
+            gathered=((problem.M, problem.K), a.dtype),
+            tallies=((product.most_streamed,), uint64),
+            **gathered_scales(problem),
+        )
+        self.words, self.flags = self.space["words"], self.space["flags"]
+        self.groups = -1  # of streamed tiles, for which there are sums
+        self.cut(problem, a, b)
+
+    def _product(self, problem: Problem) -> Product:
+        product = self.product.of(problem, problem.M)
+        product.keep(product.tiles // problem.n_pes)
+        return product
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        n, product = problem.n_pes, self._product(problem)
+        if product.groups > self.groups:
+            self.groups, self.kernels = product.groups, cache(self._preparing(problem, product, a, b))
+        form = product.form(n - 1 if self.sends else 0, rows=problem.m)
+        cut = self.sends and (form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0)
+        numbers = self._shape(problem), product.schedule(0, problem.corner[1])
+        self.kernel = self.kernels(form, cut).with_numbers(*numbers)
+
+    def _shape(self, problem: Problem) -> Any:
+        return shape_of(problem.M, problem.n, problem.K, self.layout.pitch, problem.b.pitch, max(problem.n, 1))
+
+    def _preparing(self, problem: Problem, product: Product, a: torch.Tensor, b: torch.Tensor) -> Any:
+        """Return what compiles the kernel in a form, for arrays like a and b."""
+        memory = Memory(
+            self.words, self.flags, self.space["gathered"], self.space.get("scales"), product.sums(a.device),
+            self.space["tallies"],
+        )  # fmt: skip
+        numbers = self._shape(problem), product.schedule(0, problem.corner[1])
+        arrays = like((a, b, a.new_empty(problem.result, dtype=problem.dtype), *samples(problem.scaling, a)))
+        fixed = shmem.device_context(problem.team), memory, self.chunks
+
+        def prepared(form: Form, cut: bool) -> Prepared:
+            chosen = {"FORM": form._replace(CUT=cut), "EPILOGUE": problem.options.epilogue}
+            constants = parameters(problem.scaling) | chosen
+            return Prepared(
+                gather_and_multiply, product.programs, (*fixed, *numbers), arrays, constants, **product.row.compiled
+            )
+
+        return prepared
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a, b, out, *scales)

@@ -16,9 +16,7 @@ from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
 from pyshmem.ops.chiplets import renumbered
-from pyshmem.ops.gemm.orders.by_owner import distance_and_number
-from pyshmem.ops.gemm.orders.grouped import tile_at
-from pyshmem.ops.gemm.orders.streamed import STRIPS, add_part, iterations_of, part_at, sum_of_parts
+from pyshmem.ops.gemm.orders import STRIPS, add_part, distance_and_number, iterations_of, part_at, sum_of_parts, tile_at
 from pyshmem.ops.gemm.product import Product
 from pyshmem.ops.gemm.scaling import parameters, samples, scaled
 from pyshmem.ops.gemm.tile import (
@@ -362,7 +360,7 @@ def _aligned_rows(product: Product) -> bool:
 def alone(
     product: Product, a: torch.Tensor, b: torch.Tensor, row: int, column: int, tallies: torch.Tensor | None = None
 ) -> Prepared:
-    """Compile the product without communication. row, column: as in library.multiply.
+    """Compile the product without communication. row, column: as in steps.multiply.
 
     tallies: symmetric words, one for each streamed tile.
     """

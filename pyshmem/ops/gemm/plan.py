@@ -1,53 +1,35 @@
-"""The plan of a product: what is decided and allocated once for calls of an operator with operands of the same shapes."""
+"""The plan of a product: what is decided and allocated once for calls of an operator with operands of the same shapes.
+
+Plans of products that differ in their rows alone, down to half of the most, share memory, kernels and agreements.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
-from pyshmem.host.teams import TEAM_WORLD, Team, member, require_one_node
 from pyshmem.memory.heap import views
 from pyshmem.native._native import layout
-from pyshmem.ops import autocast, descriptions, gradients, plans, rows
-from pyshmem.ops.agreement import on_all, require_no_capture
-from pyshmem.ops.descriptions import all_but, described
-from pyshmem.ops.gemm import activations
-from pyshmem.ops.gemm.gradients import FORMULAS
-from pyshmem.ops.gemm.gradients import Options as OfGradients
-from pyshmem.ops.gemm.graphs import Replayed
-from pyshmem.ops.gemm.lengths import Lengths
-from pyshmem.ops.gemm.memory import RESULTS
-from pyshmem.ops.gemm.problem import (
-    Order,
-    Problem,
-    Product,
-    Schedule,
-    Split,
-    given,
-    is_lined,
-    layouts_of,
-    lengths_of,
-    problem_of,
-    require_matrix,
-    require_out,
-    rows_of_all,
-)
-from pyshmem.ops.gemm.rereads import bytes_reread
-from pyshmem.ops.gemm.scaling import NONE, Scales, are_whole, form_of, taken
-from pyshmem.ops.gemm.selection import ABLE, require_known, steps_of
-from pyshmem.ops.plans import Call, Request, plan_for
-from pyshmem.ops.results import InTurn
+from pyshmem.ops import descriptions, plans
+from pyshmem.ops.agreement import require_no_capture
+from pyshmem.ops.gemm.copy_engine import adds_to_slots
+from pyshmem.ops.gemm.gradients import Options, recorded_call, require_plain
+from pyshmem.ops.gemm.problem import Problem, layouts_of, require_matrix, require_out, with_rows
+from pyshmem.ops.gemm.scaling import NONE, Scales, form_of
+from pyshmem.ops.gemm.selection import ordered, scheduled, steps_of, steps_that_serve
+from pyshmem.ops.gemm.steps import RESULTS
+from pyshmem.ops.results import InTurn, InTurnBySize
 from pyshmem.ops.shares import share_of
-from pyshmem.ops.workspace import room_for
+from pyshmem.ops.streams import Replayed
+from pyshmem.ops.workspace import Workspace, room_for
 
-ONE_LAUNCH = ("fused", "workgroup_specialized")
-_BUT_ROWS = all_but(3)  # those of a, which follows a result of None
+# A call is one launch, so that no graph is faster, and no kernel of it reads what an earlier one has written.
+ONE_KERNEL = ("fused", "workgroup_specialized")
 
 
 class Plan(plans.Plan):
@@ -153,7 +135,7 @@ class Plan(plans.Plan):
             made = self._most.steps(layouts, problem, a, b) if self._most else steps_of(problem, a, b, self.space)
             if self.space is None:
                 self.space = self._most.lend(problem) if self._most else made.space
-            found = self._steps[layouts] = made if self.schedule in ONE_LAUNCH else Replayed(made)
+            found = self._steps[layouts] = made if self.schedule in ONE_KERNEL else Replayed(made)
         return found
 
     def perform(
@@ -177,14 +159,14 @@ class Plan(plans.Plan):
     ) -> torch.Tensor:
         """Do what perform does, for operands that require gradients. Errors: ArgumentError if there is no formula."""
         problem = self.problem
-        _require_plain(problem.operator, a, b, out, scales, reuse, problem.options.epilogue)
+        require_plain(problem.operator, a, b, out, scales, reuse, problem.options.epilogue)
         chosen = problem.options
-        options = OfGradients(chosen.size, chosen.columns, problem.split, chosen.gradient)
+        options = Options(chosen.size, chosen.columns, problem.split, chosen.gradient)
 
         def perform(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
             return self.perform(steps, a, b, None, scales, False)
 
-        return _recorded(perform, problem.operator, self.team, options, a, b)
+        return recorded_call(perform, problem.operator, self.team, options, a, b)
 
     def _result(self, parity: int) -> torch.Tensor:
         """Return the array that calls of this parity reuse."""
@@ -212,219 +194,146 @@ class Plan(plans.Plan):
         return f"<plan of {problem.operator}, {sizes} in {problem.dtype}: {self.schedule}, {self.order}>"
 
 
-class _OnTeam(rows.OnTeam):
-    """The same, and products."""
-
-    def __call__(self, name: str, *operands: Any, **options: Any) -> torch.Tensor:
-        if name not in ABLE:
-            return super().__call__(name, *operands, **options)
-        a, b = operands
-        return call(name, a, b, None, self.team, None, "rows", options)
-
-
-def _recorded(
-    perform: Any, operator: str, team: Team, options: OfGradients, a: torch.Tensor, b: torch.Tensor
-) -> torch.Tensor:
-    """Return ``perform(a, b)``, a product, for autograd."""
-    formula, performed = FORMULAS[operator], _OnTeam(team)
-
-    def back(saved: Any, needed: Any, gradient: torch.Tensor) -> gradients.Gradients:
-        return formula(performed, saved, needed, _lined(gradient), options)
-
-    return gradients.differentiable(perform, back, a, b)  # type: ignore[no-any-return]
-
-
-def _require_plain(
-    operator: str, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None, scales: Scales, reuse: bool,
-    epilogue: Any,
-) -> None:  # fmt: skip
-    """Errors: ArgumentError where there is no formula for what a or b requires."""
-    for name, value in (("out", out), ("reuse", reuse or None), ("epilogue", epilogue)):
-        if value is not None:
-            gradients.require_none(operator, f"with {name}= it has no gradients", a=a, b=b)
-    if scales:
-        gradients.require_none(operator, "products of 8-bit floats have no gradients", a=a, b=b)
-
-
-def _lined(matrix: torch.Tensor) -> torch.Tensor:
-    """Return a matrix as products take it: gradients are often expanded scalars."""
-    return matrix if is_lined(matrix) else matrix.contiguous()
-
-
-def call(
-    operator: str, a: Any, b: Any, out: Any, team: Team | None, plan: Plan | None, split: str, options: dict[str, Any],
-    reuse: bool = False,
-) -> torch.Tensor:  # fmt: skip
-    """Call an operator by the plan for these arguments. Errors: those of problem_of and of Plan."""
-    scales = taken(options) if options else ()
-    group = (plan.problem.team if type(plan) is Plan else TEAM_WORLD) if team is None else team
-    key: Any = None
-    if not autocast.enabled() and not gradients.transformed(a, b):
-        shared = split, None if plan is None else id(plan), *options.items(), repr(options)
-        key = operator, id(group), shared, described(out, a, b, *scales), None
-        known = plans.ready(key)
-        if known is not None:
-            return known[0].perform(known[1], a, b, out, scales, reuse)  # type: ignore[no-any-return]
-    if activations.apply(a, b) and out is None and plan is None and not scales:
-
-        def multiply(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-            return call(operator, a, b, None, team, None, split, options, reuse)
-
-        return activations.as_matmul(multiply, operator, a, b, group.size, options.get("size"), split)
-    if gradients.transformed(a, b):
-        _require_plain(operator, a, b, out, scales, reuse, options.get("epilogue"))
-        each = {name: value for name, value in options.items() if name in OfGradients._fields}
-        perform = partial(call, operator, out=None, team=team, plan=plan, split=split, options=options)
-        return _recorded(perform, operator, group, OfGradients(split=split, **each), a, b)
-    arguments = Given(operator, a, b, out, group, split, options, scales)
-    found, steps = plan_for(key, _requested, arguments, plan, key and key[3])
-    return found.perform(steps, a, b, out, scales, reuse)  # type: ignore[no-any-return]
-
-
-class Given(NamedTuple):
-    """The arguments of a call. options: by name, those that are not the defaults."""
-
-    operator: str
-    a: Any
-    b: Any
-    out: Any
-    team: Team | None
-    split: str
-    options: Mapping[str, Any]
-    scales: Scales
-
-
-def _requested(given: Given, plan: Any, private: Any) -> Request:
-    """plan: the one that was given, or None.  private: what describes out, a, b and the scales, or None."""
-    operator, a, b, out, team, split, options, scales = given
-    if plan is not None and type(plan) is not Plan:
-        refuse(ArgumentError, operator, "plan", type(plan).__name__, "what ops.plan returned")
-    group = member(operator, team)
-    rows, sized, others = _rows(operator, a, group, split, options)
-    call, like = Call(operator, id(group), (), lengths=rows), None
-    if rows >= 0:
-        fits = not sized or share_of(rows, group.me, group.size) == a.shape[0]
-        if fits and out is None and type(private) is bytes and (not scales or are_whole(a, b, scales)):
-            like = _BUT_ROWS(private), repr(others)
-        call = call._replace(shared=_alike(a, b, split, rows, sized, others, scales), private=like)
-    if plan is not None:
-        _require_given(plan, given, call)
-    wants = f"the same call on all PEs of the team (size= gives a length that {group.size} does not divide)"
-
-    def lasting() -> Any:
-        layouts = layouts_of(a, b)  # rows do not overlap, however many
-        return layouts if layouts[0].along and layouts[0].pitch >= a.shape[1] else None
-
-    def resized(kin: Plan, layouts: Any) -> Plan:
-        return Plan(*kin.lengths.choose(rows, layouts), a, b, kin.lengths, layouts)
-
-    return Request(
-        call, group, partial(_checked, given), "a", wants, lasting=lasting, resized=resized,
-        steps=lambda found, layouts: found.steps(a, b, layouts), plan=plan,
-    )  # fmt: skip
-
-
-def _require_given(plan: Plan, given: Given, call: Call) -> None:
-    """Errors: ArgumentError, those of Plan, for a plan that does not take these arguments."""
-    operator, a, b, out, *_, scales = given
-    if plans.is_live(plan):
-        if call.agreed() != plan.call:
-            wants = "a plan of these operands and options"
-            refuse(ArgumentError, operator, "plan", f"{plan!r} for other arguments", wants)
-        plans.use(plan)
-    plan.require(a, b, out, scales)
-
-
-def _checked(given: Given, group: Team) -> tuple[Any, Any]:
-    """Check the arguments and return what makes the plan, as Request.check does."""
-    operator, a, b, out, _, split, options, scales = given
-    require_one_node(operator, group)
-    problem = problem_of(operator, a, b, group, split, options, scales)
-    require_known(problem)
-    if out is not None:
-        require_out(problem, out)
-
-    def maker(kin: Plan | None = None) -> Plan:
-        aligned = kin.problem.aligned if kin else on_all(operator, group, problem.aligned)
-        lengths = kin.lengths if kin else Lengths(problem._replace(aligned=aligned))
-        return Plan(*lengths.choose(problem.M, layouts_of(a, b)), a, b, lengths)
-
-    return partial(_text_of, problem), maker
-
-
-def plan(
-    operator: Product, a: torch.Tensor, b: torch.Tensor, team: Team | None = None, split: Split = "rows", *,
-    schedule: Schedule = "auto", order: Order = "auto", epilogue: Any = None, size: int | None = None,
-    columns: int | None = None, tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None,
-    scale_b: torch.Tensor | None = None, out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,
-    gradient: gradients.Gradient = "partial",
-) -> Plan:  # fmt: skip
-    """Return the plan that calls of ``operator`` with such arguments use, with kernels for these layouts, made ahead.
-
-    operator: "gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter" or "gemm_all_reduce".
-    Others: as in the call. a, b and their scales, scale_a and scale_b, are not read.
-    Order: collective over team, and over all PEs if the team has all of them: it allocates memory.
-    Errors: ArgumentError, DtypeError, HeapExhaustedError, UnreachableError, NotInitializedError.
-    Spec: none.
-    """
-    if operator not in ABLE:
-        refuse(ArgumentError, "plan", "operator", repr(operator), "one of " + ", ".join(ABLE))
-    options = given(
-        schedule, order, epilogue, size, columns, tile, out_dtype, use_fast_accum, gradient, scale_a, scale_b
-    )
-    scales = taken(options)
-    arguments = Given(operator, a, b, None, team, split, options, scales)
-    return plan_for(None, _requested, arguments, None, described(None, a, b, *scales))[0]  # type: ignore[no-any-return]
-
-
-def _rows(
-    operator: str, a: Any, team: Team, split: str, options: Mapping[str, Any]
-) -> tuple[int, bool, tuple[Any, ...]]:
-    """Return the rows of the whole product, whether size gives them, and the options without such a size.
-
-    The rows are -1 where a is no matrix, or size no number.
-    """
-    size = options.get("size")
-    if not isinstance(a, torch.Tensor) or a.dim() != 2 or not (size is None or (type(size) is int and size >= 0)):
-        return -1, False, ()
-    rows, given = rows_of_all(operator, a, team, split, size)
-    others = [each for each in options.items() if each[0] != "size"] if given else options.items()
-    return rows, given, tuple(others)
-
-
-def _alike(
-    a: Any, b: Any, split: str, rows: int, given: bool, others: tuple[Any, ...], scales: Scales
-) -> tuple[Any, ...]:
-    """Return what plans have in common that differ in rows alone, down to half of the most; () for no matrix.
-
-    It has nothing that is private to a PE, as layouts are. The arguments: of _rows, and what it returns.
-    """
-    if rows < 0:
-        return ()
-    forms = [are_whole(a, b, scales)] if scales else []  # of one alone it is private: a PE may have a single row
-    return split, room_for(rows), given, a.shape[1], a.dtype, *descriptions.shared(b), *forms, *others
-
-
-def _text_of(problem: Problem) -> str:
-    """What all PEs must have in common: lines for require_alike, the lengths of operands first."""
-    epilogue = problem.options.epilogue
-    name = None if epilogue is None else epilogue.fn.__qualname__
-    lines = [*lengths_of(problem), f"a: {problem.a.dtype}", f"b: {problem.b.dtype}", f"split: {problem.split}"]
-    options = problem.options._replace(epilogue=name)._asdict()
-    return "\n".join([*lines, f"scale_a: {problem.scaling}", *(f"{each}: {options[each]}" for each in options)])
-
-
 def _spelled(operand: Any) -> str:
     if not isinstance(operand, torch.Tensor):
         return type(operand).__name__
     return f"{operand.dtype} of shape {tuple(operand.shape)}"
 
 
-def clear() -> None:
-    """Close all plans, which frees their memory.
+class Most:
+    """The steps for the most rows, of one schedule."""
 
-    Order: collective over all PEs, which have made the same plans.
-    Errors: NotInitializedError.
-    Spec: none.
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._made: dict[Any, Any] = {}  # by the layouts of a and b
+        self._memory: Workspace | None = None
+        self._lent: Workspace | None = None  # to the plan that was made last, which keeps the memory
+
+    def serves(self, problem: Problem) -> bool:
+        """Whether it has so many rows, and a plan keeps its memory."""
+        return self._lent is not None and not self._lent.closed and self._problem.M >= problem.M
+
+    def steps(self, layouts: Any, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> Any:
+        """Return the steps of a problem that it serves. layouts: of a and b. Collective for the first of all."""
+        found = self._made.get(layouts)
+        if found is None:
+            found = self._made[layouts] = steps_of(with_rows(problem, self._problem.M), a, b, self._memory)
+            self._memory = found.space
+        return found if problem.M == self._problem.M else found.resized(problem, a, b)
+
+    def lend(self, problem: Problem) -> Workspace:
+        """Return the memory for the plan of a problem."""
+        results = dict.fromkeys(RESULTS, (problem.result, problem.dtype)) if problem.symmetric else {}
+        assert self._memory is not None
+        self._lent = self._memory.lent(results)
+        self._memory.close()  # the plans keep it
+        return self._lent
+
+
+class Choice:
+    """A schedule that the plans for some numbers of rows have, why, and the least and the most of these.
+
+    problem: one with the schedule, and with the order that was chosen last.
     """
-    plans.clear()
+
+    def __init__(self, problem: Problem, why: str) -> None:
+        self.problem, self.why, self.least, self.most = problem, why, problem.M, problem.M
+
+
+class Lengths:
+    """What plans share that differ in their rows alone. All PEs have the same ones, and none asks another about the next.
+
+    private: results that calls return in turn and no peer writes.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        """problem: of any of the plans, as it was asked for. Whether operands are aligned has been agreed on."""
+        self.private = InTurnBySize()
+        self._problem = problem
+        self._choices: list[Choice] = []
+        self._most: dict[tuple[str, str, bool], Most] = {}  # by schedule and order, and whether each PE may have rows
+        most = room_for(problem.M)
+        for rows in (min(most // 2 + 1, most), most):
+            self.choose(rows, (problem.a, problem.b))
+
+    def choose(self, M: int, layouts: Any) -> tuple[Problem, str]:
+        """Do what selection.choose does for a problem of M rows in all. layouts: of a and b.
+
+        The schedule that is right for two numbers of rows is right between them. Orders that stream tiles change more often.
+        """
+        for choice in self._choices:
+            if choice.least <= M <= choice.most:
+                break
+        else:
+            choice = self._choice(M, layouts)
+        problem = with_rows(choice.problem, M, *layouts[:2])
+        found, why = ordered(problem, self._problem.options.order, choice.why)
+        if found.options is not problem.options:
+            choice.problem = found  # most products have the order of the last one
+        return found, why
+
+    def _choice(self, M: int, layouts: Any) -> Choice:
+        problem, why = scheduled(with_rows(self._problem, M, *layouts[:2]))
+        for choice in self._choices:
+            if (choice.problem.options.schedule, choice.why) == (problem.options.schedule, why):
+                choice.least, choice.most = min(choice.least, M), max(choice.most, M)
+                return choice
+        self._choices.append(Choice(problem, why))
+        return self._choices[-1]
+
+    def most(self, problem: Problem) -> Most | None:
+        """Return the steps that serve a problem whose schedule has been chosen; None if only its own do.
+
+        The first ones are for its rows alone; if more rows come, the next ones are for as many as they may be.
+        """
+        key = problem.options.schedule, problem.options.order, problem.n_pes > problem.M
+        found = self._most.get(key)
+        if found is not None and found.serves(problem):
+            return found
+        if not steps_that_serve(problem):
+            return None
+        more = found is not None
+        found = self._most[key] = Most(with_rows(problem, room_for(problem.M)) if more else problem)
+        return found
+
+
+def bytes_reread(problem: Problem) -> int:
+    """The bytes of this PE's memory that a kernel or copy of a call writes, here or on a peer, and a later one reads.
+
+    Bytes count once, however often they are read. A kernel that all PEs launch together is one. problem: with its schedule.
+    """
+    schedule = problem.options.schedule
+    if schedule in ONE_KERNEL:
+        return 0
+    return _ELEMENTS[problem.operator](problem, schedule == "bulk_synchronous") * problem.sent.itemsize
+
+
+def _gathered_product(problem: Problem, bulk: bool) -> int:
+    """The product's own part, which is sent; columns are copied to the result, too."""
+    columns = bulk and problem.split == "columns"
+    return problem.m * problem.n if columns or problem.n_pes > 1 else 0
+
+
+def _gathered_operand(problem: Problem, bulk: bool) -> int:
+    """The rows of all PEs; those of this PE are multiplied where they are, but for bulk_synchronous, which copies them."""
+    return (problem.M if bulk else problem.M - problem.m) * problem.K
+
+
+def _scattered(problem: Problem, bulk: bool) -> int:
+    """The parts, which are sent or added, and the slots, which are added. A product that adds to a slot needs no part."""
+    own = share_of(problem.M, problem.me, problem.n_pes)
+    parts = problem.M - own if not bulk and adds_to_slots(problem) else problem.M
+    return (parts + (problem.n_pes - 1) * own) * problem.N
+
+
+def _reduced(problem: Problem, bulk: bool) -> int:
+    """The parts, which are reduced in place, and for an epilogue their sums."""
+    return (int(problem.n_pes > 1) + int(problem.options.epilogue is not None)) * problem.M * problem.N
+
+
+_ELEMENTS = {
+    "gemm_all_gather": _gathered_product,
+    "all_gather_gemm": _gathered_operand,
+    "gemm_reduce_scatter": _scattered,
+    "gemm_all_reduce": _reduced,
+}

@@ -1,4 +1,4 @@
-"""The choice of schedule and order for a problem."""
+"""The schedules of the taxonomy, how an operator overlaps its product with its communication, and the choice of one."""
 
 from __future__ import annotations
 
@@ -7,20 +7,26 @@ from typing import Any
 import torch
 
 from pyshmem.base.errors import ArgumentError, refuse
-from pyshmem.ops.gemm import few_rows
-from pyshmem.ops.gemm.configurations import configuration
-from pyshmem.ops.gemm.library import lacks, lacks_kind
-from pyshmem.ops.gemm.orders.streamed import POLICIES
+from pyshmem.ops.gemm import bulk_synchronous, copy_engine, few_rows, fused, specialized
+from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.problem import Problem
+from pyshmem.ops.gemm.product import configuration, tiles_of
 from pyshmem.ops.gemm.scaling import NONE
-from pyshmem.ops.gemm.schedules import SCHEDULES
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.steps import Steps, lacks, lacks_kind
 from pyshmem.ops.gemm.tuning import order_of
-from pyshmem.ops.gemm.tuning.population import tiles_of
 from pyshmem.ops.machine import machine
 from pyshmem.ops.workspace import Workspace
 from pyshmem.start.requirements import installed
 
+# By schedule: (operator, split) -> class of (problem, a, b, space). An object of it performs the calls of a plan: it is
+# called with (a, b, out) and the scales. Its ``space`` is the plan's memory, which it allocates if it gets None.
+SCHEDULES: dict[str, dict[tuple[str, str], Any]] = {
+    "bulk_synchronous": bulk_synchronous.STEPS,
+    "copy_engine": copy_engine.STEPS,
+    "producer_consumer": specialized.PRODUCERS,
+    "workgroup_specialized": specialized.WORKGROUPS,
+    "fused": fused.STEPS,
+}
 # The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
 ABLE = {
     "gemm_all_gather": ("copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"),

@@ -8,7 +8,7 @@ from torch.library import register_autograd, register_fake
 
 from pyshmem.ops.attention import decode, prefill
 from pyshmem.ops.attention.backward_library import gradients, problem_of
-from pyshmem.ops.attention.gradients import Options, gradients_of
+from pyshmem.ops.attention.gradients import gradients_of
 from pyshmem.ops.attention.prefill_library import room_for_sums
 from pyshmem.ops.autocast import lowered
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, needed_of, operator, team_of
@@ -54,8 +54,8 @@ def attention_backward(
     causal: bool, scale: float, team: str = WORLD,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """The gradients of attention. team: a name."""
-    options, group = Options(size, segments, causal, scale), team_of("attention", team)
-    return gradients(q, k, v, gradient, out, sums, options, group)
+    options = {"size": size, "segments": segments, "causal": causal, "scale": scale}
+    return gradients(q, k, v, gradient, out, sums, team=team_of("attention", team), **options)
 
 
 @register_fake("pyshmem::attention_backward")

@@ -11,10 +11,8 @@ import torch
 from torch import Tensor
 from torch.library import register_autograd, register_fake
 
-from pyshmem.ops.gemm import activations
-from pyshmem.ops.gemm import plan as products
-from pyshmem.ops.gemm.gradients import FORMULAS, Options
-from pyshmem.ops.gemm.problem import is_lined
+from pyshmem.ops.gemm import operators as products
+from pyshmem.ops.gemm.gradients import FORMULAS, Options, as_matmul, lined, needs_matmul
 from pyshmem.ops.gemm.selection import ABLE
 from pyshmem.ops.torch.team_names import WORLD, ByHandle, handle_of, needed_of, operator, team_of
 
@@ -30,9 +28,7 @@ def _call(operator: str, a: Tensor, b: Tensor, split: str, team: str, **options:
     chosen = {name: value for name, value in options.items() if name not in _AUTO or value != _AUTO[name]}
     if "tile" in chosen:
         chosen["tile"] = tuple(chosen["tile"])
-    # gradients are often expanded scalars
-    a, b = (matrix if is_lined(matrix) else matrix.contiguous() for matrix in (a, b))
-    return products.call(operator, a, b, None, team_of(operator, team), None, split, chosen)
+    return products.call(operator, lined(a), lined(b), None, team_of(operator, team), None, split, chosen)
 
 
 def _fake(operator: str, scales: int) -> None:
@@ -101,9 +97,9 @@ def _linear(multiply: Callable[..., Tensor]) -> Callable[..., Tensor]:
         def product(a: Tensor, b: Tensor) -> Tensor:
             return multiply(a, b, *split, team=team, **options)
 
-        if activations.apply(a, b):
+        if needs_matmul(a, b):
             how = options.get("split", *split or ["rows"])
-            found = activations.as_matmul(product, name, a, b, _size(name, team), options.get("size"), how)
+            found = as_matmul(product, name, a, b, _size(name, team), options.get("size"), how)
         else:
             found = product(a, b)
         return found if bias is None else found + bias.to(found.dtype)

@@ -22,6 +22,7 @@ class PyPyshmemMpi(PythonPackage, CudaPackage, ROCmPackage):
     depends_on("py-setuptools@77:", type="build")
     depends_on("py-mpi4py@4.1:", type=("build", "run"))
     depends_on("py-numpy@1.26:", type=("build", "run"))
+    depends_on("py-rich@13:", type=("build", "run"))
     depends_on("py-torch@2.11:", type=("build", "run"))
     depends_on("py-triton@3.6:", type=("build", "run"))
     depends_on("py-tomli@2:", type=("build", "run"))

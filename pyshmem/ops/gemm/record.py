@@ -10,21 +10,46 @@ import base64
 import hashlib
 import json
 import math
+import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import torch
 
 from pyshmem.base.errors import ArgumentError, refuse
-from pyshmem.ops.gemm.orders.streamed import POLICIES
-from pyshmem.ops.gemm.tuning.population import Shape
+from pyshmem.ops.gemm.orders import POLICIES, STREAM_K, whole_tiles
+from pyshmem.ops.gemm.product import Configuration, tiles_of
 
+Shape = tuple[int, int, int]  # m, n, k of one PE's product
+LEAST, MOST, STEP = 128, 8192, 64
 FORMAT = "pyshmem tile orders 2"
 CAPACITY = 4096  # shapes of a filter. More are found too, with more errors
 ERROR = 0.01  # the share of unsuitable shapes that a full filter lets pass
 SLACK = 0.02  # a policy suits a shape if it takes at most so much longer than the fastest
 BITS = math.ceil(-CAPACITY * math.log(ERROR) / math.log(2) ** 2)
 HASHES = round(BITS / CAPACITY * math.log(2))
+
+
+def population(count: int, seed: int = 0) -> list[Shape]:
+    """Return ``count`` different shapes: m, n and k between 128 and 8192, uniform in their logarithms, multiples of 64.
+
+    The limits are those of the population of Stream-K (arXiv 2301.03598).
+    """
+    draw = random.Random(seed)
+    found: dict[Shape, None] = {}
+    while len(found) < count:
+        m, n, k = (round(LEAST * (MOST / LEAST) ** draw.random() / STEP) * STEP for _ in range(3))
+        found[m, n, k] = None
+    return list(found)
+
+
+def distinct(shape: Shape, row: Configuration, programs: int) -> Mapping[str, int]:
+    """Return the policies of Stream-K++ that differ for a shape, with their whole tiles. Of equal ones the first stays."""
+    tiles = tiles_of(shape, row)
+    found: dict[int, str] = {}
+    for policy in STREAM_K:
+        found.setdefault(whole_tiles(tiles, programs, POLICIES[policy], row.cuts(shape[2])), policy)
+    return {policy: whole for whole, policy in found.items()}
 
 
 class Record:

@@ -1,7 +1,12 @@
-"""One kernel with programs of two kinds: most multiply, a few send the tiles that are done. Flags of tiles connect them."""
+"""Two parties at the same time: one makes what the other waits for, by flags of tiles or chunks.
+
+workgroup_specialized: one kernel with programs of two kinds: most multiply, a few send the tiles that are done.
+producer_consumer: two kernels on two streams, or the copy engine, which brings rows, and the kernel that multiplies them.
+"""
 
 from __future__ import annotations
 
+import itertools
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,13 +21,16 @@ from pyshmem.device.arch.fields import encoded, encoded_each
 from pyshmem.kernels.bound_kernels import Prepared
 from pyshmem.kernels.compiled import like
 from pyshmem.ops import protocol
-from pyshmem.ops.gemm.memory import workspace_of
-from pyshmem.ops.gemm.orders.grouped import tile_at
+from pyshmem.ops.copies import Flags, peers_of, put
+from pyshmem.ops.gemm.fused import Gathering
+from pyshmem.ops.gemm.orders import tile_at
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import Product
-from pyshmem.ops.gemm.scaling import parameters, samples, scaled
-from pyshmem.ops.gemm.steps import Steps
+from pyshmem.ops.gemm.scaling import NONE, gathered_scales, parameters, samples, scaled
+from pyshmem.ops.gemm.steps import Steps, rows_of, scales_of_pes, workspace_of
 from pyshmem.ops.gemm.tile import Form, operands, product, shape_of, sizes_of
+from pyshmem.ops.shares import start_of
+from pyshmem.ops.streams import Side
 from pyshmem.ops.workspace import Workspace
 
 SENDERS = 12  # of the programs; fewer cannot fill the link, more take too many from the product
@@ -151,4 +159,75 @@ class MultiplyOrSend(Specialized):
         self.kernel(a, b, out, *scales)
 
 
-STEPS = {("gemm_all_gather", split): MultiplyOrSend for split in ("rows", "columns")}
+WORKGROUPS = {("gemm_all_gather", split): MultiplyOrSend for split in ("rows", "columns")}
+
+
+class MultiplyThenSend(Specialized):
+    """One kernel makes tiles and sets their flags; another one, on a side stream and on other SMs, sends them."""
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        self.side = Side()
+        super().__init__(problem, a, b, space)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        computing, sending = self.counts.computing, self.counts.sending
+        self.producer, self.consumer = self.kernels_of(problem, (0, computing), (computing, sending))
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        begun = self.side.after()
+        self.producer(a, b, out, *scales)
+        with begun:
+            self.consumer(a, b, out, *scales)
+        self.side.join()
+
+
+class CopyThenMultiply(Steps):
+    """The copy engine brings the rows of all PEs, a flag behind each chunk; one kernel multiplies them as they come."""
+
+    @classmethod
+    def serves(cls, problem: Problem) -> bool:
+        """As its kernel."""
+        return Gathering.serves(problem)
+
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        self.team = problem.team
+        self.gathering = gathering = Gathering(problem, a, b, space, sends=False)
+        self.space, self.chunks = gathering.space, gathering.chunks
+        stamp = gathering.words.view(torch.int64)[protocol.STAMP.value]
+        stamp.clamp_(min=1)  # calls of a plan with the same memory may have come before
+        self.flags = Flags(problem.team, gathering.words, gathering.flags[:, :, None])
+        self.sides = [(pe, Side(), Side()) for pe in reversed(peers_of(problem.team))]
+        self.cut(problem, a, b)
+
+    def cut(self, problem: Problem, a: torch.Tensor, b: torch.Tensor) -> None:
+        self.multiply = self.gathering.resized(problem, a, b)
+        self.gathered = self.space["gathered"]
+        if problem.scaling != NONE:
+            there = self.space.room.array("scales", *gathered_scales(problem)["scales"])  # as the kernel finds them
+            self.scales = scales_of_pes(problem, there)[problem.me]
+        first, last = rows_of(problem, problem.me)
+        cuts = itertools.pairwise(start_of(last - first, chunk, self.chunks) for chunk in range(self.chunks + 1))
+        self.cuts = [(i, j, self.gathered[first + i : first + j]) for i, j in cuts]  # of the rows of this PE
+
+    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
+        """The last call has ended on all PEs: its kernels meet. So gathered may be written at once."""
+        rows = a if a.is_contiguous() else a.contiguous()
+        for pe, side, behind in self.sides:
+            with side.after():
+                if scales:
+                    put(self.team, self.scales, scales[0], pe)
+                for chunk, (i, j, target) in enumerate(self.cuts):
+                    put(self.team, target, rows[i:j], pe)
+                    with behind.after():  # beside the next chunk: a copy takes 4 us to start
+                        self.flags.tell(pe, chunk)
+        self.multiply(a, b, out, *scales)
+        for _, side, behind in self.sides:
+            side.join()
+            behind.join()
+
+
+PRODUCERS = {
+    ("gemm_all_gather", "rows"): MultiplyThenSend,
+    ("gemm_all_gather", "columns"): MultiplyThenSend,
+    ("all_gather_gemm", "rows"): CopyThenMultiply,
+}

@@ -1,14 +1,21 @@
-"""Stream-K order: programs share the K iterations of the last tiles evenly (arXiv 2301.03598).
+"""The orders in which programs make the tiles of a product, and which tiles several programs share.
 
-The tiles from ``whole`` on are streamed: their iterations form one sequence, and each program takes an equal part of it. A
-program that has only a part of a tile stores its sum; the program that comes last to the tile adds the parts, always in the
-same order, so that the result does not depend on which it is. No program waits for another one.
+Grouped: bands of GROUP rows of tiles, column by column, so that programs that run together share operands in L2.
 
-A policy says how many waves of tiles, as many as there are programs, are streamed: none (data-parallel), the last 1 to 5
-(hybrids), or all. These are the seven policies of Stream-K++ (arXiv 2408.11417). Programs that work at different K find each
-other's operands in L2 no more, so a further policy streams the last wave in groups of half of the programs, one group
-after the other: all programs then work on few tiles at once. A smaller group is also a smaller last message for operators
-that send each tile when it is done.
+By owner: tiles that belong to all PEs by their rows, those of peers ahead of this PE's own, in step with each other. A part
+for a peer should be on its way while this PE computes, and an own tile needs the parts of all peers. So the tiles of each
+owner are numbered alike, and cut into chunks: F(u) are the tiles of chunk u for the peers, O(u) the own ones. The order is
+F(0), F(1), O(0), F(2), O(1), ..., O(last): communication goes on from the first tile to the last, and what an own tile waits
+for was sent a whole chunk before.
+
+Streamed: Stream-K, programs share the K iterations of the last tiles evenly (arXiv 2301.03598). The tiles from ``whole`` on
+are streamed: their iterations form one sequence, and each program takes an equal part of it. A program that has only a part
+of a tile stores its sum; the program that comes last to the tile adds the parts, always in the same order, so that the
+result does not depend on which it is. No program waits for another one. A policy says how many waves of tiles, as many as
+there are programs, are streamed: none (data-parallel), the last 1 to 5 (hybrids), or all. These are the seven policies of
+Stream-K++ (arXiv 2408.11417). Programs that work at different K find each other's operands in L2 no more, so a further
+policy streams the last wave in groups of half of the programs, one group after the other: all programs then work on few
+tiles at once. A smaller group is also a smaller last message for operators that send each tile when it is done.
 """
 
 from __future__ import annotations
@@ -19,6 +26,38 @@ import triton
 import triton.language as tl
 
 import pyshmem.device as dev
+
+
+@triton.jit
+def tile_at(index, rows, columns, GROUP: tl.constexpr):
+    """Return (row, column) of the tile ``index`` of a grid of rows x columns tiles. GROUP 1 is the order by rows."""
+    band = GROUP * columns
+    first = index // band * GROUP
+    height = min(rows - first, GROUP)
+    within = index % band
+    return first + within % height, within // height
+
+
+@triton.jit
+def distance_and_number(index, each, n_pes, programs):
+    """Return (distance, number) of the tile ``index``: the PE me + distance owns it, distance 0 is this PE.
+
+    each: the tiles of an owner.  programs: the number running at once; F of a chunk has about as many tiles.
+    """
+    chunk = tl.cdiv(programs, tl.maximum(n_pes - 1, 1))
+    chunks = tl.cdiv(each, chunk)
+    first = tl.minimum(chunk, each) * (n_pes - 1)  # the tiles of F(0)
+    later = index - first
+    pair = tl.maximum(tl.minimum(later // (n_pes * chunk), chunks - 2), 0)  # F(pair + 1) and O(pair)
+    within = later - pair * n_pes * chunk
+    ahead = tl.maximum(tl.minimum(chunk, each - (pair + 1) * chunk), 0) * (n_pes - 1)  # the tiles of F(pair + 1)
+    peers = tl.maximum(n_pes - 1, 1)
+    start = (later < 0) | (within < ahead)  # the tile is a peer's
+    place = tl.where(later < 0, index, within)
+    base = tl.where(later < 0, 0, (pair + 1) * chunk)
+    number = tl.where(start, base + place // peers, pair * chunk + within - ahead)
+    return tl.where(start, 1 + place % peers, 0), number
+
 
 STRIPS = tl.constexpr(4)  # the sum of a tile's parts is made in so many strips of rows, which need few registers
 
