@@ -1,5 +1,6 @@
 #include "pmi.h"
 
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +8,8 @@
 #include <unistd.h>
 
 extern char **environ;
+
+enum { ANSWER_MS = 60000 }; /* after which a launcher that stands still is taken for one of another protocol */
 
 static int64_t number_of(const char *variable) {
     const char *text = getenv(variable);
@@ -41,7 +44,9 @@ INTERNAL int pmi_say(const char *request) {
 INTERNAL int pmi_ask(const char *request, const char *answer, char line[PMI_LINE]) {
     size_t length = 0;
     if (!pmi_say(request)) return 0;
-    while (length < PMI_LINE - 1 && read(pmi_fd, line + length, 1) == 1 && line[length] != '\n') length++;
+    while (length < PMI_LINE - 1 && poll(&(struct pollfd){pmi_fd, POLLIN, 0}, 1, ANSWER_MS) > 0 &&
+           read(pmi_fd, line + length, 1) == 1 && line[length] != '\n')
+        length++;
     line[length] = 0;
     return !strncmp(line, answer, strlen(answer));
 }
