@@ -38,7 +38,7 @@ static int map_parts(shared_heap_t *h, int fd, int64_t me, uint64_t nbytes) {
     return 0;
 }
 
-INTERNAL int64_t map_heap(shared_heap_t *h, table_t *table, int64_t me, int64_t n, uint64_t size) {
+INTERNAL int64_t map_heap(shared_heap_t *h, table_t *table, int64_t me, int64_t n, uint64_t size, int reserves) {
     enum { FILE_MADE = 1, MAPPED, CLOSED };
     uint64_t alignment = HUGE_PAGE;
     while (alignment < size) alignment *= 2;
@@ -50,7 +50,9 @@ INTERNAL int64_t map_heap(shared_heap_t *h, table_t *table, int64_t me, int64_t 
     int64_t failed = pass_stage(table, me, n, FILE_MADE, me || fd >= 0 ? 0 : errno);
     if (!failed) {
         if (me) fd = open_file(&table->rows[0]);
-        int mine = fd < 0 ? errno : posix_fallocate(fd, (off_t)((uint64_t)me * h->stride), (off_t)(size + AREAS_BYTES));
+        int mine = fd < 0 ? errno : 0;
+        if (!mine && reserves)
+            mine = posix_fallocate(fd, (off_t)((uint64_t)me * h->stride), (off_t)(size + AREAS_BYTES));
         if (!mine) mine = map_parts(h, fd, me, nbytes);
         failed = pass_stage(table, me, n, MAPPED, mine);
     }

@@ -99,7 +99,7 @@ static int open_job(table_t *table, int64_t me, int64_t n, uint64_t statics) {
     }
     if (!agree_to_open(table, n, &nbytes)) return 0;
     statics = (statics + 4095) / 4096 * 4096;
-    if (map_heap(&alone.heap, table, me, n, nbytes + statics)) return 0;
+    if (map_heap(&alone.heap, table, me, n, nbytes + statics, alone.settings.heap != UINT64_MAX)) return 0;
     state.spins = spins_of(table, n);
     open_allocator(alone.heap.size);
     describe(me, n);
