@@ -166,7 +166,7 @@ def main() -> None:
     options = parser.parse_args()
     shmem.init()
     if not torch.cuda.is_available() or shmem.n_pes() < 2:
-        raise SystemExit("benchmarks.tune: wants 2 PEs or more, each with a GPU")
+        raise SystemExit("benchmarks.tune: expected 2 PEs or more, each with a GPU")
     tuner = Tuner()
     tuner.compile()
     found: Tables = tuner.before._replace(

@@ -122,7 +122,7 @@ def find(wanted: int) -> Job:
         return above[0]
     if above:
         raise Unfound(
-            f"process {wanted} has started several jobs; wants one of {', '.join(str(each.name) for each in above)}"
+            f"process {wanted} has started several jobs; expected one of {', '.join(str(each.name) for each in above)}"
         )
     raise Unfound(_why_not(wanted))
 

@@ -78,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
 def _seconds(text: str) -> float:
     value = float(text)
     if not 0.01 <= value <= 3600:
-        raise argparse.ArgumentTypeError(f"got {text}; wants 0.01 to 3600")
+        raise argparse.ArgumentTypeError(f"got {text}; expected 0.01 to 3600")
     return value
 
 
@@ -165,7 +165,7 @@ def _show(job: Job, looks: Iterator[list[Rates]], once: bool) -> int:
         from rich.console import Console
         from rich.live import Live
     except ImportError:
-        print("pyshmem top: got no package rich; wants it, or --json: pip install rich", file=sys.stderr)
+        print("pyshmem top: rich is missing: pip install rich, or use --json", file=sys.stderr)
         return 2
     console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
     title = f"{job.program()}, job {job.name}: {_place(job)}"

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     here = gpus()
     n = options.np or here
     if not 2 <= n <= here:
-        print(f"pyshmem tune: {n} PEs on {here} GPUs; it wants 2 GPUs or more, and one for each PE", file=sys.stderr)
+        print(f"pyshmem tune: {n} PEs on {here} GPUs; it needs 2 GPUs or more, and one for each PE", file=sys.stderr)
         return 1
     for pes in sorted({2, n}):  # the tables of pairs and of larger teams
         orders = options.orders if pes == n else 0

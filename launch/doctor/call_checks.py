@@ -78,7 +78,7 @@ def atomic() -> list[str]:
     wanted = sum(1 << 8 * pe % 56 for pe in range(shmem.n_pes()))
     sums = words.tolist()
     faults = (
-        [f"{sums} after additions of all PEs; wants {[shmem.n_pes(), wanted]}"]
+        [f"{sums} after additions of all PEs; expected {[shmem.n_pes(), wanted]}"]
         if sums != [shmem.n_pes(), wanted]
         else []
     )
@@ -103,7 +103,7 @@ def queues() -> list[str]:
     seen = int(shmem.g(other, shmem.my_pe())), shmem.test(other, "==", 0)
     shmem.p(word, 1, shmem.my_pe())
     beside.synchronize()
-    return [] if seen == (0, True) else [f"a look found {seen}; wants (0, True)"]
+    return [] if seen == (0, True) else [f"a look found {seen}; expected (0, True)"]
 
 
 def all_reduce() -> list[str]:
@@ -167,5 +167,5 @@ def _wrong(what: str, got: torch.Tensor, wanted: torch.Tensor) -> str:
         return ""
     at = tuple(places[0].tolist())
     return (
-        f"{what}: {len(places)} of {got.numel()} elements differ; {at}: got {got[at].item()}, wants {wanted[at].item()}"
+        f"{what}: {len(places)} of {got.numel()} elements differ; {at}: got {got[at].item()}, not {wanted[at].item()}"
     )

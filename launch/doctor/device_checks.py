@@ -38,7 +38,7 @@ def _chiplets(driver: Driver, world: Comm, arch: str) -> Finding:
     number, fault = driver.known_chiplets(), ""
     every = world.allgather(number)
     if arch in OF_CHIPLETS and not 1 <= number <= MOST_CHIPLETS:
-        fault = f"the driver says {number} chiplets of a {arch}; wants 1 to {MOST_CHIPLETS}"
+        fault = f"the driver says {number} chiplets of a {arch}; expected 1 to {MOST_CHIPLETS}"
     elif 0 not in every and number != every[0]:
         fault = f"{number} chiplets, {every[0]} on PE 0"
     advice = (

@@ -68,7 +68,7 @@ def large(world: Any) -> Iterator[Finding]:
     check = f"messages of {large_checks.BYTES >> 20} MiB"
     index = _device(world)
     if not all(world.allgather(index is not None and large_checks.room(index, world.size))):
-        yield Finding(check, "", "", skipped=f"wants {large_checks.heap_bytes(world.size) >> 30} GiB of each GPU")
+        yield Finding(check, "", "", skipped=f"expected {large_checks.heap_bytes(world.size) >> 30} GiB of each GPU")
         return
     shmem.init(heap_size=large_checks.heap_bytes(world.size), device="cuda")
     faults = "; ".join(filter(None, large_checks.large()))

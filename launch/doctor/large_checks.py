@@ -57,5 +57,5 @@ def _differs(pe: int, got: Any, first: int) -> str:
         wrong = (part != torch.arange(first + chunk, first + chunk + len(part), device=got.device)).nonzero()
         if len(wrong):
             at = int(wrong[0])
-            return f"from PE {pe}: element {chunk + at} is {int(part[at])}; wants {first + chunk + at}"
+            return f"from PE {pe}: element {chunk + at} is {int(part[at])}; expected {first + chunk + at}"
     return ""

@@ -125,7 +125,7 @@ def _value(source: int, target: int) -> int:
 
 
 def _differs(where: str, got: int | str, wanted: int, pe: int) -> str:
-    return "" if got == wanted else f"a word of PE {pe} {where} {got}; wants {wanted}"
+    return "" if got == wanted else f"a word of PE {pe} {where} {got}; expected {wanted}"
 
 
 def _errors(driver: Driver, world: Comm, check: str) -> Finding:
@@ -140,6 +140,6 @@ def _descriptors(driver: Driver, world: Comm) -> Finding:
     descriptors.raise_limit()
     limit, used = resource.getrlimit(resource.RLIMIT_NOFILE)[0], len(os.listdir("/proc/self/fd"))
     needed = max(world.allgather(used + (MOST_PIECES * world.size if driver.vendor == "hip" else 64)))
-    text = "" if limit >= needed else f"{used} open files, limit {limit}; wants {needed}"
+    text = "" if limit >= needed else f"{used} open files, limit {limit}; expected {needed}"
     advice = f"raise the hard limit of open files (ulimit -Hn {needed}, or nofile in limits.conf)"
     return gathered(world, "descriptors", advice, text, f"{used} open files, limit {limit}")

@@ -49,9 +49,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     options.interactive |= options.cells
     if options.interactive == bool(options.program):
-        parser.error("wants either a PROGRAM or -i")
+        parser.error("expected either a PROGRAM or -i")
     if options.check and options.trace:
-        parser.error("wants either --check or --trace")
+        parser.error("expected either --check or --trace")
     if options.interactive:
         options.program, options.module = "pyshmem.launch.run.interactive", True
         options.arguments = ["--cells"] * options.cells
@@ -128,7 +128,7 @@ def _timeline(text: str) -> Path:
     try:
         return Path(parse_json(text)).absolute()
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {shown(text)}; wants {error}") from None
+        raise argparse.ArgumentTypeError(f"got {shown(text)}; expected {error}") from None
 
 
 def _launch(options: argparse.Namespace) -> int:
@@ -253,13 +253,13 @@ def _program(options: argparse.Namespace) -> list[str]:
         return [sys.executable, "-m", name, *options.arguments]
     if name.endswith(".py"):
         if not Path(name).is_file():
-            raise LaunchError(f"PROGRAM: got {name!r}, which is not a file; wants the path of a Python program")
+            raise LaunchError(f"PROGRAM: got {name!r}, which is not a file; expected the path of a Python program")
         return [sys.executable, name, *options.arguments]
     beside = os.path.dirname(sys.executable)
     path = shutil.which(name, path=os.pathsep.join((beside, os.environ.get("PATH", os.defpath))))
     if not path:
         raise LaunchError(f"PROGRAM: got {name!r}, which is not an executable beside {sys.executable} or on PATH; "
-                          "wants a .py file, -m and a module, or an executable (./a.out)")  # fmt: skip
+                          "expected a .py file, -m and a module, or an executable (./a.out)")  # fmt: skip
     return [path, *options.arguments]
 
 
@@ -268,7 +268,7 @@ def _words(command: str) -> tuple[str, ...]:
         return tuple(shlex.split(command))
     except ValueError as error:
         wants = "the path of mpiexec, mpirun or srun, with options as a shell reads them"
-        raise LaunchError(f"--mpiexec: got {shown(command)}: {error}; wants {wants}") from None
+        raise LaunchError(f"--mpiexec: got {shown(command)}: {error}; expected {wants}") from None
 
 
 def _find(options: argparse.Namespace, environment: dict[str, str]) -> tuple[Found, dict[str, str]]:
@@ -287,7 +287,7 @@ def _find(options: argparse.Namespace, environment: dict[str, str]) -> tuple[Fou
             faults.append((found, fault))
     if not faults:
         kind = "launcher" if options.launcher == "auto" else options.launcher
-        raise LaunchError(f"--mpiexec: got none, and found no {kind} beside {sys.executable} nor on PATH; wants an MPI: "
+        raise LaunchError(f"--mpiexec: got none, and found no {kind} beside {sys.executable} nor on PATH; expected an MPI: "
                           "pip install mpich brings one, or name yours with --mpiexec PATH")  # fmt: skip
     if options.module or options.program.endswith(".py"):
         raise faults[0][1]

@@ -36,7 +36,7 @@ def words(options: argparse.Namespace, launcher: str) -> list[str]:
     if launcher != "srun":
         return ["-hosts" if launcher == "mpich" else "--host", placed]
     if len(set(counts)) > 1:
-        raise LaunchError(f"--hosts: got {placed}; wants equally many PEs on each host with srun")
+        raise LaunchError(f"--hosts: got {placed}; expected equally many PEs on each host with srun")
     return [f"--nodes={len(names)}", f"--nodelist={','.join(names)}", f"--ntasks-per-node={counts[0]}"]
 
 
@@ -47,13 +47,13 @@ def unknown(options: argparse.Namespace) -> Iterator[str]:
         try:
             socket.getaddrinfo(name, None)
         except OSError as error:
-            yield f"{option}: got {name}, whose address is not found: {error.strerror}; wants hosts that this one reaches"
+            yield f"{option}: got {name}, whose address is not found: {error.strerror}; expected hosts that this one reaches"
 
 
 def _on_each(pes: int, launcher: str) -> list[str]:
     """Return the options for ``pes`` PEs on each host of the allocation."""
     if launcher == "openmpi":
-        raise LaunchError("-N: got no --hosts, which wants Open MPI: pyshmemrun names each host with its PEs")
+        raise LaunchError("-N: got no --hosts, which needs Open MPI: pyshmemrun names each host with its PEs")
     return ["-ppn", str(pes)] if launcher in ("mpich", "intelmpi") else [f"--ntasks-per-node={pes}"]
 
 
@@ -65,7 +65,7 @@ def _places(options: argparse.Namespace) -> tuple[list[str], list[int]]:
     per_host = options.per_node or -(-options.np // len(given))
     counts = [count or per_host for _, count in given]
     if sum(counts) < options.np:
-        raise LaunchError(f"--hosts: got room for {sum(counts)} PEs; wants room for the {options.np} of -n")
+        raise LaunchError(f"--hosts: got room for {sum(counts)} PEs; expected room for the {options.np} of -n")
     return [name for name, _ in given], counts
 
 
@@ -76,7 +76,9 @@ def _listed(options: argparse.Namespace) -> list[tuple[str, int]]:
             lines = Path(options.hostfile).read_text().splitlines()
         except (OSError, ValueError) as error:  # of a file, or of what it has
             reason = getattr(error, "strerror", None) or error
-            raise LaunchError(f"--hostfile: got {options.hostfile!r}: {reason}; wants a file of host names") from error
+            raise LaunchError(
+                f"--hostfile: got {options.hostfile!r}: {reason}; expected a file of host names"
+            ) from error
         texts = [re.sub(r"\s+slots\s*=\s*", ":", line.partition("#")[0].strip()) for line in lines]
         return [_host("--hostfile", text) for text in texts if text]
     return [_host("--hosts", text) for text in (options.hosts or "").split(",") if options.hosts]
@@ -85,5 +87,5 @@ def _listed(options: argparse.Namespace) -> list[tuple[str, int]]:
 def _host(option: str, text: str) -> tuple[str, int]:
     found = _HOST.match(text.strip())
     if not found:
-        raise LaunchError(f"{option}: got {text!r}; wants {_WANTED}")
+        raise LaunchError(f"{option}: got {text!r}; expected {_WANTED}")
     return found["name"], int((found["pes"] or "0")[:9])

@@ -120,7 +120,7 @@ class Job:
                 self._end(time.monotonic(), ask=False)
             else:
                 passed = " or ".join(sorted(Signals(other).name for other in self.launcher.passes))
-                _say(f"{number.name}: got PEs on other nodes; wants {passed}, which {self.launcher.name} forwards")
+                _say(f"{number.name}: got PEs on other nodes; expected {passed}, which {self.launcher.name} forwards")
             self._waiting.pop(0)
 
     def _running(self) -> dict[int, int]:

@@ -181,15 +181,15 @@ def named(command: tuple[str, ...], wanted: str) -> Found:
     text = " ".join(command)
     if not command or not shutil.which(command[0]):
         raise LaunchError(
-            f"--mpiexec: got {text!r}, which is not an executable; wants the path of mpiexec, mpirun or srun"
+            f"--mpiexec: got {text!r}, which is not an executable; expected the path of mpiexec, mpirun or srun"
         )
     found = identify(command)
     if not found:
         raise LaunchError(f"--mpiexec: got {text!r}, which --version does not identify as a "
-                          "supported launcher; wants MPICH's Hydra, Intel MPI, Open MPI or srun")  # fmt: skip
+                          "supported launcher; expected MPICH's Hydra, Intel MPI, Open MPI or srun")  # fmt: skip
     if wanted not in ("auto", found.row.name):
         raise LaunchError(
-            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; wants launchers that agree"
+            f"--launcher: got {wanted} with --mpiexec {text!r}, which is {found.version}; expected launchers that agree"
         )
     return found
 
@@ -217,7 +217,7 @@ def srun_mpi(found: Found, kind: str) -> list[str]:
         if value in offered:
             return [f"--mpi={value}"]
     raise LaunchError(f"--launcher: got srun, whose --mpi=list offers none of {', '.join(SRUN_MPI[kind])}; "
-                      f"wants one of them for {kind}, or --mpiexec with that MPI's own mpiexec")  # fmt: skip
+                      f"expected one of them for {kind}, or --mpiexec with that MPI's own mpiexec")  # fmt: skip
 
 
 def _ask(command: str, option: str) -> str:

@@ -70,7 +70,7 @@ def refuse_chosen(environment: Mapping[str, str]) -> None:
         wants = f"a library of MPI that the dynamic loader finds, such as libmpi.so.12, or no {CHOOSES}"
         wants = _CURE if os.path.basename(path).startswith(_DEBIANS) and os.path.exists(path) else wants
         raise LaunchError(
-            f"{CHOOSES}: got {path}, which mpi4py cannot load: {_fault(path, environment)}; wants {wants}"
+            f"{CHOOSES}: got {path}, which mpi4py cannot load: {_fault(path, environment)}; expected {wants}"
         )
 
 
@@ -102,7 +102,7 @@ def matching(found: Found, environment: Mapping[str, str]) -> dict[str, str]:
     if SONAMES[library.family] == SONAMES[found.row.family]:
         return {}
     raise LaunchError(f"--mpiexec: got {found.command[0]}, which is {found.version}, while mpi4py loads {library.version} "
-                      f"from {library.path}; wants both from one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
+                      f"from {library.path}; expected both from one MPI: name that MPI's mpiexec, or set MPI4PY_LIBMPI to "
                       f"a {SONAMES[found.row.family]} of {found.row.name}")  # fmt: skip
 
 
@@ -111,7 +111,7 @@ def _refuse_debians(found: Found) -> None:
     for folder in _folders(found) if found.row.family == "mpich" else ():
         if (folder / _DEBIANS).is_file():
             got = f"{found.command[0]}, whose library {folder / _DEBIANS} mpi4py does not find by this name"
-            raise LaunchError(f"--mpiexec: got {got}; wants {_CURE}")
+            raise LaunchError(f"--mpiexec: got {got}; expected {_CURE}")
 
 
 def _folders(found: Found) -> list[Path]:

@@ -60,7 +60,7 @@ def _plain(value: Any) -> Any:
         name = kind.__name__ if hasattr(value, "_fields") else "tuple"
         if name == "tuple" or _passed.get(name) is kind:
             return [name, *map(_plain, value)]
-    raise TypeError(f"got {kind.__name__}; wants a plain value, or a named tuple that is @passed")
+    raise TypeError(f"got {kind.__name__}; expected a plain value, or a named tuple that is @passed")
 
 
 def _value(found: Any) -> Any:

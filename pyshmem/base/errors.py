@@ -78,7 +78,12 @@ for _kind in (ShmemError, *ShmemError.__subclasses__()):
 def refuse(kind: type[ShmemError], routine: str, argument: str, got: str, wants: str) -> NoReturn:
     """Raise ``kind`` with a message of the form that all errors share. What was handled meanwhile is not shown."""
     pe = job.my_pe if job.my_pe >= 0 else "?"
-    raise kind(f"{c_name() or routine}: PE {pe}: {argument}: got {got}; wants {wants}") from None
+    raise kind(f"{c_name() or routine}: PE {pe}: {argument}: got {got}; expected {wants}") from None
+
+
+def refuse_state(routine: str, state: str) -> NoReturn:
+    """Raise NotInitializedError. state: not initialized, or finalized."""
+    raise NotInitializedError(f"{c_name() or routine}: PE ?: {state}: call shmem.init() first") from None
 
 
 def c_name() -> str | None:

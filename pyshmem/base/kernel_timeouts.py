@@ -53,29 +53,28 @@ def describe_record(words: Sequence[int], place: Callable[[int], str] = "heap of
     if words[OFFSET] == NO_SLOT:
         got, slots = f"program {max(words[SEEN], 0)}", f"at most {max(words[WANTED], 0)} programs"
         more = "set PYSHMEM_SCRATCH or device_context(scratch=) for more"
-        return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; wants {slots}: {more}"
+        return f"kernel: {routine}: PE {words[PE]}: grid: got {got}; expected {slots}: {more}"
     if routine == "request":
         return _describe_request(words, seconds, variable)
     if routine not in ARGUMENTS:
         who = f"no call from PE {words[MISSING]} of its team in {seconds}"
         if words[OFFSET]:  # the word on which the programs of barrier_all_grid wait
             who = f"not all programs of the grids here and of its team's other PEs in {seconds}"
-        return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; wants all of them to call it; {variable}"
+        return f"kernel: {routine}: PE {words[PE]}: ctx: got {who}; expected all of them to call it; {variable}"
     seen, wanted = (words[at] % 2**64 if words[UNSIGNED] else words[at] for at in (SEEN, WANTED))
     none = "none, but " if "_any" in routine or "_some" in routine else ""
     got = f"{none}{seen} at {place(words[OFFSET])} in {seconds}"
     sign = SIGNS[words[SIGN]]
-    return (
-        f"kernel: {routine}: PE {words[PE]}: {ARGUMENTS[routine]}: got {got}; wants a value {sign} {wanted}; {variable}"
-    )
+    wants = f"a value {sign} {wanted}; {variable}"
+    return f"kernel: {routine}: PE {words[PE]}: {ARGUMENTS[routine]}: got {got}; expected {wants}"
 
 
 def _describe_request(words: Sequence[int], seconds: str, variable: str) -> str:
     if words[OFFSET] == LOST and words[SEEN] == errno.EBADR:
         got = f"an atomic on world PE {words[MISSING]}, at an address that is not aligned to the size of the word"
-        return f"kernel: request: PE {words[PE]}: pointers: got {got}; wants an aligned one"
+        return f"kernel: request: PE {words[PE]}: pointers: got {got}; expected an aligned one"
     if words[OFFSET] == LOST:
         got = f"error {words[SEEN]} ({os.strerror(words[SEEN])}) for world PE {words[MISSING]}, on another node"
-        return f"kernel: request: PE {words[PE]}: pe: got {got}; wants a PE that can be reached"
+        return f"kernel: request: PE {words[PE]}: pe: got {got}; expected a PE that can be reached"
     got = f"no end of a request to another node in {seconds}"
-    return f"kernel: request: PE {words[PE]}: pe: got {got}; wants one that is executed; {variable}"
+    return f"kernel: request: PE {words[PE]}: pe: got {got}; expected one that is executed; {variable}"

@@ -150,7 +150,7 @@ def _lone(name: str, row: Row) -> Any:
             if len(arguments) == len(taken):
                 raise
         got = f"{len(arguments)} argument{'s' * (len(arguments) != 1)}"
-        raise TypeError(f"{name}: got {got}; wants {wants}")
+        raise TypeError(f"{name}: got {got}; expected {wants}")
 
     return call
 

@@ -80,7 +80,7 @@ def open(address: int) -> None:
         got = (
             f"libpyshmem of pyshmem {version}, and the package of {__version__} in {os.path.dirname(pyshmem.__file__)}"
         )
-        _end(LaunchError(f"shmem_init: PE ?: version: got {got}; wants both of one version: compile with its oshcc"))
+        _end(LaunchError(f"shmem_init: PE ?: version: got {got}; expected both of one version: compile with its oshcc"))
     _state, _rare = bridge.state.contents, _Rare(_call)
     bridge.rare = _rare
     how_started.announced = bool(_state.embedded)

@@ -34,7 +34,7 @@ def main(name: str, arguments: list[str]) -> int:
             os.execvp(command[0], command)
         except OSError as error:
             variable = _COMPILERS[name][0]
-            print(f"{name}: {variable}: got {command[0]}, and: {error.strerror}; wants a compiler", file=sys.stderr)
+            print(f"{name}: {variable}: got {command[0]}, and: {error.strerror}; expected a compiler", file=sys.stderr)
             return 127
     return 0
 

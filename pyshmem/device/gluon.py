@@ -13,7 +13,7 @@ from pyshmem.base import interpreter as _interpreter
 
 if _interpreter.active():
     raise ImportError(
-        "pyshmem.device.gluon: kernels are interpreted here, and Gluon has no interpreter: it wants a GPU, and "
+        "pyshmem.device.gluon: kernels are interpreted here, and Gluon has no interpreter: it needs a GPU, and "
         f"{_interpreter.VARIABLE} not set; a kernel of triton.jit with pyshmem.device runs in both"
     )
 try:

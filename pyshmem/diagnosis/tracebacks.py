@@ -89,7 +89,7 @@ def _lacks_context(error: BaseException) -> str:
     if parameters[:1] != ["ctx"]:
         return ""
     wants = f"dev.{name}({', '.join(parameters)}), whose ctx is what shmem.device_context() returns"
-    return f"{name}: PE {job.my_pe}: ctx: got a call with too few arguments; wants {wants}\n"
+    return f"{name}: PE {job.my_pe}: ctx: got a call with too few arguments; expected {wants}\n"
 
 
 def folded(error: BaseException) -> str:

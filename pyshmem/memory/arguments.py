@@ -17,11 +17,11 @@ import torch
 from pyshmem.base.errors import (
     ArgumentError,
     DtypeError,
-    NotInitializedError,
     NotSymmetricError,
     OutOfRangeError,
     c_name,
     refuse,
+    refuse_state,
 )
 from pyshmem.base.job import job
 from pyshmem.memory.cpu_heap import cpu
@@ -203,8 +203,7 @@ def may_be_private(*addresses: int) -> bool:
 def require_init(routine: str) -> None:
     """Errors: NotInitializedError before init and after the last finalize."""
     if not job.inits:
-        state = "finalized" if job.generation else "no init yet"
-        refuse(NotInitializedError, routine, "state", state, "shmem.init() first")
+        refuse_state(routine, "finalized" if job.generation else "not initialized")
 
 
 def describe(routine: str, argument: str, array: Any, contiguous: bool = True) -> Operand:

@@ -18,7 +18,7 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
     try:
         text = path.read_text()
     except FileNotFoundError:
-        raise ValueError(f"got no file {path}; wants a timeline: pyshmemrun --trace {path} writes one") from None
+        raise ValueError(f"got no file {path}; expected a timeline: pyshmemrun --trace {path} writes one") from None
     except ValueError:  # no text
         text = ""
     try:
@@ -29,7 +29,7 @@ def read(path: Path) -> tuple[list[Call], list[Arrow], list[str]]:
         arrows = [Arrow(*sources[row["id"]], *_end(row), row["cat"] == "request") for row in rows if row["ph"] == "f"]
         return calls, arrows, [_printable(line) for line in _notes(found["metadata"])]
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError):
-        raise ValueError(f"got {path}; wants a timeline that pyshmemrun --trace has written") from None
+        raise ValueError(f"got {path}; expected a timeline that pyshmemrun --trace has written") from None
 
 
 def _call(row: dict[str, Any]) -> Call:

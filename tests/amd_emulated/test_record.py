@@ -50,7 +50,7 @@ def test_a_wait_over_its_limit_says_what_it_saw_and_wanted(dtype, seen, wanted, 
     text = kernel_timeouts.describe_record(words.tolist())
     offset = word.data_ptr() - amd.base
     assert text.startswith(
-        f"kernel: wait_until: PE {me}: ivar: got {seen} at heap offset {offset} in 0.02 s; wants a value >= {wanted};"
+        f"kernel: wait_until: PE {me}: ivar: got {seen} at heap offset {offset} in 0.02 s; expected a value >= {wanted};"
     ), text
     assert words[kernel_timeouts.CLAIM] == 1 and padding.data_ptr() < word.data_ptr()
 
@@ -67,7 +67,7 @@ def test_a_wait_on_many_words_over_its_limit_names_one_that_counts(name, said, w
     wait_for_many[(1,)](hasty(), getattr(dev, name), ivars, 300, status, 7)
     offset = ivars.data_ptr() + 290 * 8 - amd.base
     assert kernel_timeouts.describe_record(words.tolist()).startswith(
-        f"kernel: {name}: PE {me}: ivars: got {said}0 at heap offset {offset} in 0.02 s; wants a value == 7;"
+        f"kernel: {name}: PE {me}: ivars: got {said}0 at heap offset {offset} in 0.02 s; expected a value == 7;"
     )
 
 

@@ -217,12 +217,12 @@ def test_atomics_and_requests_of_the_host_pass_their_numbers(number, driver):
 def test_binding_refuses_what_a_kernel_is_not_compiled_for():
     """The words would be those of other arguments, or be cut off."""
     cases = [
-        (Parameter("columns", "constexpr", 0, 1, 1), 2, "columns: got 2; wants 1, which is in the code"),
-        (Parameter("rows", "i32", 2, None, 1), LARGE, "rows: got 2147483664; wants a number that i32 can hold"),
-        (Parameter("rows", "i32", 2, None, 16), 17, "rows: got 17; wants a multiple of 16"),
-        (Parameter("x.data", "*bf16", 1, None, 16), 8, "x.data: got 8; wants a multiple of 16"),
-        (Parameter("rows", "i64", 2, None, 1), 1.5, "rows: got 1.5; wants a value of type i64"),
-        (Parameter("flag", "u1", 2, None, 1), 2, "flag: got 2; wants a number that u1 can hold"),
+        (Parameter("columns", "constexpr", 0, 1, 1), 2, "columns: got 2; expected 1, which is in the code"),
+        (Parameter("rows", "i32", 2, None, 1), LARGE, "rows: got 2147483664; expected a number that i32 can hold"),
+        (Parameter("rows", "i32", 2, None, 16), 17, "rows: got 17; expected a multiple of 16"),
+        (Parameter("x.data", "*bf16", 1, None, 16), 8, "x.data: got 8; expected a multiple of 16"),
+        (Parameter("rows", "i64", 2, None, 1), 1.5, "rows: got 1.5; expected a value of type i64"),
+        (Parameter("flag", "u1", 2, None, 1), 2, "flag: got 2; expected a number that u1 can hold"),
     ]
     for parameter, value, text in cases:
         with pytest.raises(LaunchError, match=f"some_kernel: PE .: {re.escape(text)}"):
@@ -235,5 +235,5 @@ def test_binding_refuses_operands_that_are_in_the_code(driver):
     """Calls would pass their words none the less, and shift those behind them."""
     part = Array(PARTS, 1, 1)
     constants = {"BLOCK": 4, "WIDTH": 1, "EPILOGUE": None}
-    with pytest.raises(LaunchError, match="add_parts: PE .: columns: got 1 in the code; wants an array"):
+    with pytest.raises(LaunchError, match="add_parts: PE .: columns: got 1 in the code; expected an array"):
         bound_kernels.Prepared(exchanges.add_parts, 1, (8,), (1, 1, 1, 0, part, part, part), constants)

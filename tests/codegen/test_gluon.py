@@ -75,7 +75,7 @@ def test_gathering_along_a_new_dimension_is_refused_in_gluon():
     error = caught.value
     while error.__cause__ is not None:
         error = error.__cause__
-    assert "all_gather: PE ?: axis: got None; wants a dimension of the tile, from 0 to 1" in str(error)
+    assert "all_gather: PE ?: axis: got None; expected a dimension of the tile, from 0 to 1" in str(error)
 
 
 def test_every_function_is_called_by_some_kernel():

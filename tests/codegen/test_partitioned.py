@@ -201,12 +201,12 @@ def float_to_integer(part, array):
 
 WANTED = "the partition of a PartitionedTensor, as the first argument"
 REFUSED = [
-    (no_partition, f"load_at: PE ?: part: got a pointer to fp32; wants {WANTED}"),
-    (a_context, f"load_tile: PE ?: part: got a tuple; wants {WANTED}"),
-    (float_row, "store_at: PE ?: rows: got a value of fp32; wants an integer"),
-    (block_of_rows, "load_tile: PE ?: row: got a block of int32; wants one number"),
-    (value_of_one_dimension, "store_tile: PE ?: value: got a block of fp32; wants a block of two dimensions"),
-    (float_to_integer, "store_at: PE ?: value: got a value of fp32; wants an integer, for a pointer to int32"),
+    (no_partition, f"load_at: PE ?: part: got a pointer to fp32; expected {WANTED}"),
+    (a_context, f"load_tile: PE ?: part: got a tuple; expected {WANTED}"),
+    (float_row, "store_at: PE ?: rows: got a value of fp32; expected an integer"),
+    (block_of_rows, "load_tile: PE ?: row: got a block of int32; expected one number"),
+    (value_of_one_dimension, "store_tile: PE ?: value: got a block of fp32; expected a block of two dimensions"),
+    (float_to_integer, "store_at: PE ?: value: got a value of fp32; expected an integer, for a pointer to int32"),
 ]
 
 

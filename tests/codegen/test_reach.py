@@ -81,7 +81,7 @@ def test_a_call_on_pointers_or_tiles_is_refused_by_name(kernel, operands, call):
     while error is not None:
         said.append(str(error))
         error = error.__cause__
-    words = f"kernel {kernel.fn.__name__}: {call}: PE ?: ctx: got 1; wants a device context of reach DIRECT"
+    words = f"kernel {kernel.fn.__name__}: {call}: PE ?: ctx: got 1; expected a device context of reach DIRECT"
     assert words in said[-1]
 
 

@@ -18,19 +18,19 @@ def filled(**words):
 
 WAIT = {"PE": 3, "OFFSET": 64, "SIGN": 3, "WANTED": 7, "SEEN": -2, "LIMIT": 300 * 10**9}
 SENTENCES = [
-    ("wait_until", WAIT, "wait_until: PE 3: ivar: got -2 at heap offset 64 in 300 s; wants a value >= 7; "),
+    ("wait_until", WAIT, "wait_until: PE 3: ivar: got -2 at heap offset 64 in 300 s; expected a value >= 7; "),
     ("signal_wait_until", {**WAIT, "UNSIGNED": 1, "SIGN": 0, "LIMIT": 3 * 10**8},
-     f"signal_wait_until: PE 3: sig_addr: got {2**64 - 2} at heap offset 64 in 0.3 s; wants a value == 7; "),
+     f"signal_wait_until: PE 3: sig_addr: got {2**64 - 2} at heap offset 64 in 0.3 s; expected a value == 7; "),
     ("wait_until_any_vector", {**WAIT, "SIGN": 1},
-     "wait_until_any_vector: PE 3: ivars: got none, but -2 at heap offset 64 in 300 s; wants a value != 7; "),
-    ("wait_until_all", WAIT, "wait_until_all: PE 3: ivars: got -2 at heap offset 64 in 300 s; wants a value >= 7; "),
+     "wait_until_any_vector: PE 3: ivars: got none, but -2 at heap offset 64 in 300 s; expected a value != 7; "),
+    ("wait_until_all", WAIT, "wait_until_all: PE 3: ivars: got -2 at heap offset 64 in 300 s; expected a value >= 7; "),
     ("barrier_all", {"PE": 1, "MISSING": 2, "LIMIT": 10**9, "WANTED": 5, "SEEN": 4},
-     "barrier_all: PE 1: ctx: got no call from PE 2 of its team in 1 s; wants all of them to call it; "),
+     "barrier_all: PE 1: ctx: got no call from PE 2 of its team in 1 s; expected all of them to call it; "),
     ("sync_all", {"PE": 0, "MISSING": 0, "LIMIT": 10**9},
-     "sync_all: PE 0: ctx: got no call from PE 0 of its team in 1 s; wants all of them to call it; "),
+     "sync_all: PE 0: ctx: got no call from PE 0 of its team in 1 s; expected all of them to call it; "),
     ("barrier_all_grid", {"PE": 0, "OFFSET": 4096, "LIMIT": 10**9},
      ("barrier_all_grid: PE 0: ctx: got not all programs of the grids here and of its team's other PEs in 1 s; "
-     "wants all of them to call it; ")),
+     "expected all of them to call it; ")),
 ]  # fmt: skip
 
 

@@ -254,27 +254,29 @@ def errors(group):
     short = torch.empty(3)
     refused(
         shmem.OutOfRangeError,
-        f"output: got 3 elements; wants {n} times",
+        f"output: got 3 elements; expected {n} times",
         lambda: dist.all_gather_into_tensor(short, short),
     )
     double = torch.empty(3 * n, dtype=torch.float64)
-    refused(shmem.DtypeError, "wants the float64 of output", lambda: dist.all_gather_into_tensor(double, short))
+    refused(shmem.DtypeError, "expected the float64 of output", lambda: dist.all_gather_into_tensor(double, short))
     refused(
-        shmem.DtypeError, "wants the float64 of output", lambda: dist.reduce_scatter_tensor(double[:1], torch.ones(n))
+        shmem.DtypeError,
+        "expected the float64 of output",
+        lambda: dist.reduce_scatter_tensor(double[:1], torch.ones(n)),
     )
     refused(
         shmem.OutOfRangeError,
-        "tensor: got 3 elements; wants the 4",
+        "tensor: got 3 elements; expected the 4",
         lambda: dist.all_gather([torch.empty(4)] * n, short),
     )
     refused(
         shmem.OutOfRangeError,
-        "output: got 3 elements; wants the 4",
+        "output: got 3 elements; expected the 4",
         lambda: dist.reduce_scatter(short, [torch.ones(4)] * n),
     )
     refused(
         shmem.OutOfRangeError,
-        f"output: got {2 * n} elements; wants the {n} of input",
+        f"output: got {2 * n} elements; expected the {n} of input",
         lambda: dist.all_to_all_single(torch.empty(n, 2), torch.ones(n)),
     )
     refused(shmem.ArgumentError, "AVG of bools", lambda: dist.all_reduce(torch.tensor([True]), OP.AVG))
@@ -283,7 +285,7 @@ def errors(group):
     assert isinstance(work.exception(), shmem.ArgumentError) and not work.is_success()
     refused(shmem.DtypeError, "float8", lambda: dist.all_reduce(torch.zeros(2, dtype=torch.float8_e5m2)))
     dist.isend(torch.zeros(2), (me + 1) % n)
-    refused(shmem.OutOfRangeError, "got 4 bytes; wants the 8 bytes", lambda: dist.recv(torch.zeros(1), (me - 1) % n))
+    refused(shmem.OutOfRangeError, "got 4 bytes; expected the 8 bytes", lambda: dist.recv(torch.zeros(1), (me - 1) % n))
     small = dist.new_group(list(range(n)))
     dist.destroy_process_group(small)
     refused(shmem.ArgumentError, "destroyed process group", lambda: small.allreduce([short]).wait())

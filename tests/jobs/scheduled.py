@@ -58,7 +58,7 @@ def programs(count):
 exist = came = 0
 for ops in programs(100) if shmem.my_pe() == 0 else ():
     wanted, found = expected(ops), {perform(ops) for _ in range(TIMES)}
-    assert found <= wanted, f"{ops}: got {found - wanted}; wants one of {wanted}"
+    assert found <= wanted, f"{ops}: got {found - wanted}; expected one of {wanted}"
     exist, came = exist + len(wanted), came + len(found)
 if exist:
     print(exist, came)

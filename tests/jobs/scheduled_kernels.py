@@ -105,13 +105,13 @@ for program in MESSAGES:
     while results < expected(program) and turns < 40:
         results, turns = results | found(program), turns + 1
     results |= found(program)
-    assert results == expected(program), f"{program}: got {results}; wants {expected(program)}"
+    assert results == expected(program), f"{program}: got {results}; expected {expected(program)}"
 exist = came = races = differ = 0
 for program in litmus.programs(200, seed=5):
     if any(name in ("barrier", "sync") for row in program for name, _, _ in row) or not (wanted := expected(program)):
         continue
     results, race = found(program), litmus.finds(program, random.Random(0))
-    assert results <= wanted, f"{program}: got {results - wanted}; wants one of {wanted}"
+    assert results <= wanted, f"{program}: got {results - wanted}; expected one of {wanted}"
     assert race or len(results) == 1, f"{program}: no race is found, and there are {results}"
     exist, came = exist + len(wanted), came + len(results)
     races, differ = races + (len(wanted) > 1), differ + (len(results) > 1)

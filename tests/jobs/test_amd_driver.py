@@ -48,7 +48,7 @@ def test_a_gpu_without_fences_of_its_own_is_refused_by_name_unless_the_user_allo
     with pytest.raises(LaunchError) as caught:
         opening._require_arch(Alone(), arch)
     assert f"device: got a {arch} on PE 0 ({known}" in str(caught.value)
-    assert "wants gfx90a, gfx942, gfx950 or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1" in str(caught.value)
+    assert "expected gfx90a, gfx942, gfx950 or an NVIDIA GPU; PYSHMEM_ALLOW_ARCH=1" in str(caught.value)
     monkeypatch.setenv("PYSHMEM_ALLOW_ARCH", "1")
     opening._require_arch(Alone(), arch)
 
@@ -71,7 +71,7 @@ def test_a_triton_that_compiles_wrongly_for_a_gpu_is_refused_by_its_build_tag(ar
     with pytest.raises(LaunchError) as caught:
         opening._require_arch(Alone(), arch)
     assert f"device: got a {arch} on PE 0 (Triton {version}: " in str(caught.value)
-    assert "wants the Triton of torch for ROCm; PYSHMEM_ALLOW_ARCH=1 tries it" in str(caught.value)
+    assert "expected the Triton of torch for ROCm; PYSHMEM_ALLOW_ARCH=1 tries it" in str(caught.value)
     monkeypatch.setenv("PYSHMEM_ALLOW_ARCH", "1")
     opening._require_arch(Alone(), arch)
 

@@ -135,19 +135,19 @@ REFUSALS = {
      r"LaunchError: init: PE \?: launcher: got Open MPI's mpiexec, while mpi4py loads MPICH"),
     "n jobs of one PE": ({"PMI_SIZE": "4"}, "init()",
      r"LaunchError: init: .* got 4 processes from MPICH's mpiexec, which MPI does not connect"),
-    "comm": ({}, "init(7)", r"ArgumentError: init: PE \?: comm: got int; wants an mpi4py intracommunicator"),
-    "device": ({}, "init(device='tpu')", r"ArgumentError: init: PE \?: device: got 'tpu'; wants 'cpu'"),
+    "comm": ({}, "init(7)", r"ArgumentError: init: PE \?: comm: got int; expected an mpi4py intracommunicator"),
+    "device": ({}, "init(device='tpu')", r"ArgumentError: init: PE \?: device: got 'tpu'; expected 'cpu'"),
     "thread level": ({}, "init(thread_level=9)",
-     r"ArgumentError: init: PE \?: thread_level: got 9; wants one of shmem"),
-    "heap_size": ({}, "init(heap_size=-1)", r"ArgumentError: init: PE 0: heap_size: got -1; wants a number of bytes"),
+     r"ArgumentError: init: PE \?: thread_level: got 9; expected one of shmem"),
+    "heap_size": ({}, "init(heap_size=-1)", r"ArgumentError: init: PE 0: heap_size: got -1; expected a number of bytes"),
     "malformed size": ({"SHMEM_SYMMETRIC_SIZE": "12q"}, "init()",
-     r"ArgumentError: init: PE 0: SHMEM_SYMMETRIC_SIZE: got '12q'; wants a number of bytes"),
-    "negative size": ({"SHMEM_SYMMETRIC_SIZE": "-1"}, "init()", r"SHMEM_SYMMETRIC_SIZE: got '-1'; wants"),
+     r"ArgumentError: init: PE 0: SHMEM_SYMMETRIC_SIZE: got '12q'; expected a number of bytes"),
+    "negative size": ({"SHMEM_SYMMETRIC_SIZE": "-1"}, "init()", r"SHMEM_SYMMETRIC_SIZE: got '-1'; expected"),
     "too large": ({}, "init(heap_size='900t')",
      r"HeapExhaustedError: init: PE 0: heap_size: got \d+ bytes for each of 1"),
     "time-out": ({"PYSHMEM_WAIT_TIMEOUT": "soon"}, "init()",
-     r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds"),
-    "finalize": ({}, "finalize()", r"NotInitializedError: finalize: PE \?: state"),
+     r"PYSHMEM_WAIT_TIMEOUT: got 'soon'; expected a number of seconds"),
+    "finalize": ({}, "finalize()", r"NotInitializedError: finalize: PE \?: not initialized"),
 }  # fmt: skip
 
 
@@ -260,14 +260,14 @@ world, ctx = shmem.TEAM_WORLD, shmem.CTX_DEFAULT
 methods = [world.my_pe, world.n_pes, world.translate_pe, world.get_config, world.split_strided, world.create_ctx, world.sync]
 methods += [world.to_group, shmem.TEAM_INVALID.my_pe, ctx.fence, ctx.quiet, shmem.Ctx.create, shmem.Lock]
 methods += [lambda: world.split_2d(1), lambda: world.from_group(None)]
-for turn, state in enumerate(("no init yet", "finalized")):
+for turn, state in enumerate(("not initialized", "finalized")):
     refused = [(name, getattr(shmem, name), arguments) for name, arguments in calls.items()]
     for name, call, arguments in refused + [("", method, ()) for method in methods]:
         try:
             call(*arguments)
         except shmem.NotInitializedError as error:
             text = str(error)
-            assert text.startswith(name) and text.endswith(f": state: got {state}; wants shmem.init() first"), error
+            assert text.startswith(name) and text.endswith(f": {state}: call shmem.init() first"), error
         else:
             raise AssertionError(f"{name or call} was allowed")
     assert not shmem.is_symmetric(x)

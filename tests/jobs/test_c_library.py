@@ -146,16 +146,16 @@ def test_c_and_python_are_in_one_job_on_one_heap(order, tmp_path):
 
 
 ERRORS = {
-    "pe": r"shmem_long_p: PE 0: pe: got 5; wants a PE from 0 to 0",
+    "pe": r"shmem_long_p: PE 0: pe: got 5; expected a PE from 0 to 0",
     "private": r"shmem_double_put: PE 0: dest: got 32 bytes at 0x",
-    "before": r"shmem_barrier_all: PE \?: state: got no shmem_init, or shmem_finalize before; wants shmem_init\(\) first",
-    "lock": r"shmem_clear_lock: PE 0: lock: got a lock that is free; wants one that this PE has set",
-    "team": r"shmem_int_sum_reduce: PE 0: team: got a team that has ended; wants a team this PE is in",
-    "stride": r"shmem_long_iput: PE 0: dst: got 0; wants 1 or more",
-    "freed": r"shmem_free: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated; wants an address that",
+    "before": r"shmem_barrier_all: PE \?: not initialized: call shmem_init\(\) first",
+    "lock": r"shmem_clear_lock: PE 0: lock: got a lock that is free; expected one that this PE has set",
+    "team": r"shmem_int_sum_reduce: PE 0: team: got a team that has ended; expected a team this PE is in",
+    "stride": r"shmem_long_iput: PE 0: dst: got 0; expected 1 or more",
+    "freed": r"shmem_free: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated; expected an address that",
     "reallocated": r"shmem_realloc: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated",
     "never allocated": r"shmem_free: PE 0: ptr: got the address 0x\w+, at which no symmetric memory is allocated",
-    "wait": r"shmem_long_wait_until: PE 0: ivar: got 0 at heap offset \d+ in 0.1 s; wants a value == 3; PYSHMEM_WAIT_TIMEOUT",
+    "wait": r"shmem_long_wait_until: PE 0: ivar: got 0 at heap offset \d+ in 0.1 s; expected a value == 3; PYSHMEM_WAIT_TIMEOUT",
 }
 
 
@@ -194,7 +194,7 @@ def test_a_c_program_that_does_not_finalize_ends_as_in_python(what, status, prin
             "differ",
             r"shmem_malloc: PE 0: call: got \S+ of 8 bytes aligned to 64 on cpu on PE 0 and \S+ of 9 bytes .* on cpu on PE 1;",
         ),
-        ("wait", r"PE \d: ivar: got 0 at heap offset \d+ \(in \d+ to \d+\) in 1 s; wants a value == 1; "),
+        ("wait", r"PE \d: ivar: got 0 at heap offset \d+ \(in \d+ to \d+\) in 1 s; expected a value == 1; "),
     ],
 )
 def test_errors_of_a_c_program_name_no_line_where_they_know_none(what, said):
@@ -247,7 +247,7 @@ def test_different_collective_calls_in_c_are_refused_on_all_pes(tmp_path):
     assert status and "Traceback" not in err
     for pe in range(2):
         assert (
-            f"shmem_long_fcollect: PE {pe}: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; wants"
+            f"shmem_long_fcollect: PE {pe}: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; expected"
             in err
         )
 
@@ -328,7 +328,7 @@ def test_shmem_info_prints_what_the_library_is_and_each_variable_with_its_value(
     assert rows["oshcc runs"].startswith("mycc -x -I") and os.path.exists(rows["library"])
     assert listed.keys() == environment.VARIABLES.keys() and listed["PYSHMEM_WAIT_TIMEOUT"] == "7.0"
     status, _, err = info(PYSHMEM_WAIT_TIMEOUT="soon")
-    assert status == 1 and "PYSHMEM_WAIT_TIMEOUT: got 'soon'; wants a number of seconds" in err
+    assert status == 1 and "PYSHMEM_WAIT_TIMEOUT: got 'soon'; expected a number of seconds" in err
 
 
 CPP = """

@@ -119,7 +119,7 @@ def test_two_different_collectives_without_python_are_an_error_that_names_both(f
     [
         (
             "differ",
-            r"shmem_long_fcollect: PE \d: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; wants",
+            r"shmem_long_fcollect: PE \d: size: got 1 int64 elements on PE 0 and 2 int64 elements on PE 1; expected",
         ),
         ("differ in size", r"shmem_calloc: PE \d: size: got 8 "),
         (

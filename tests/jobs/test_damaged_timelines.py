@@ -76,7 +76,7 @@ def test_what_is_no_timeline_is_refused_in_one_line(name, tmp_path, capsys):
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     status, lines = report(path, capsys)
     assert status == 2 and len(lines) == 1
-    assert all(line.endswith("; wants a timeline that pyshmemrun --trace has written") for line in lines), lines
+    assert all(line.endswith("; expected a timeline that pyshmemrun --trace has written") for line in lines), lines
 
 
 ODD = [

@@ -164,7 +164,7 @@ except shmem.LaunchError as error:
 
 @pytest.mark.parametrize("hard, said", [
     (300, r"\(300, 300\)"),
-    (90, r"init: PE \d: RLIMIT_NOFILE: got a hard limit of 90 open files on \S+; wants \d{2,3}, two of them for each of 2 PEs"),
+    (90, r"init: PE \d: RLIMIT_NOFILE: got a hard limit of 90 open files on \S+; expected \d{2,3}, two of them for each of 2 PEs"),
 ])  # fmt: skip
 def test_init_raises_the_limit_of_open_files_for_far_pes_and_refuses_one_that_is_too_low(hard, said, tmp_path):
     _, out, err = mpiexec(

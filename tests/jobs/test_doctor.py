@@ -86,11 +86,9 @@ sys.exit(10 + examination.main("calls"))
     status, out, err = mpiexec(2, program, tmp_path=tmp_path)
     assert status == 11, out + err
     lines = [line[11:] for line in out.splitlines() if not line.startswith(" " * 14)]
-    assert lines[0] == "put: FAILED: PE 0: from PE 1: 1000 of 1000 elements differ; (0,): got 1000001, wants 1000000", (
-        out
-    )
+    assert lines[0] == "put: FAILED: PE 0: from PE 1: 1000 of 1000 elements differ; (0,): got 1000001, not 1000000", out
     assert lines[1] == "get: ok  cpu heap, 2 x 2 PEs"
-    assert lines[2].startswith("atomic: FAILED: PE 0: [2, 259] after additions of all PEs; wants [2, 257]")
+    assert lines[2].startswith("atomic: FAILED: PE 0: [2, 259] after additions of all PEs; expected [2, 257]")
     assert "PE 1: ArgumentError: no sum" in lines[3]
     assert out.count("try: ") == 3 and "try: PYSHMEM_HIP_MEMORY=uncached" in out
 
@@ -141,7 +139,7 @@ FAULTS = {
     "an architecture that kernels have no fences for": (
         {"arch": "gfx1100", "only": ()}, "architecture", "PE 1: init refuses a gfx1100 (RDNA: Triton from 3.6", "PYSHMEM_ALLOW_ARCH=1, which nobody"),
     "chiplets that the driver does not know": (
-        {"fail": ("hipDeviceGetAttribute", 1, 1), "only": ()}, "chiplets", "PE 1: the driver says 0 chiplets of a gfx942; wants 1 to 8", "a newer ROCm"),
+        {"fail": ("hipDeviceGetAttribute", 1, 1), "only": ()}, "chiplets", "PE 1: the driver says 0 chiplets of a gfx942; expected 1 to 8", "a newer ROCm"),
     "chiplets of another partition": (
         {"alone": {"chiplets": 6}, "only": ()}, "chiplets", "PE 1: 6 chiplets, 8 on PE 0", "amd-smi set --compute-partition"),
     "queues that are shared": (
@@ -151,7 +149,7 @@ FAULTS = {
     "a graph that cannot be made": (
         {"fail": ("hipGraphInstantiate", 1), "only": ()}, "graphs", "PE 1: hipGraphInstantiate returned 999", "graphs of your own"),
     "a limit of descriptors": (
-        {"own": NOT_RAISED, "only": ()}, "descriptors", "open files, limit 200; wants 5", "raise the hard limit of open files (ulimit -Hn"),
+        {"own": NOT_RAISED, "only": ()}, "descriptors", "open files, limit 200; expected 5", "raise the hard limit of open files (ulimit -Hn"),
     "an error from before": (
         {"own": "standin.library.hipFree(4096)", "only": ()}, "last error at the start", "PE 1: error 1 is kept", "call torch.cuda.synchronize() after"),
     "the error of peer access kept": (
@@ -166,7 +164,7 @@ FAULTS = {
     "a copy that fails": (
         {"fail": ("hipMemcpyAsync", 2), "only": ("hip virtual memory, coarse",)}, "virtual memory, coarse", "PE 1: a copy to PE 0: hipMemcpyAsync returned 999", "PYSHMEM_PEER_MAP=ipc"),
     "copies that are lost": (
-        {"own": "standin.lose()", "only": ("hip virtual memory, coarse",)}, "virtual memory, coarse", "a word of PE 1 there is 0; wants 1001000", "PYSHMEM_PEER_MAP=ipc"),
+        {"own": "standin.lose()", "only": ("hip virtual memory, coarse",)}, "virtual memory, coarse", "a word of PE 1 there is 0; expected 1001000", "PYSHMEM_PEER_MAP=ipc"),
     "no uncached virtual memory": (
         {"fail": ("hipMemCreate", 1, 1), "only": ("hip virtual memory, uncached",)}, "virtual memory, uncached", "PE 1: hipMemCreate returned 1", "PYSHMEM_PEER_MAP=ipc"),
     "IPC refused": (
@@ -244,7 +242,7 @@ class Losing:
         return run
 large_checks.write_all = Losing()
 found = large_checks.large(8 * 1003)
-assert found == ["", "from PE 1: element 777 is 5; wants 1780"] if shmem.my_pe() == 0 else found == ["", ""], found
+assert found == ["", "from PE 1: element 777 is 5; expected 1780"] if shmem.my_pe() == 0 else found == ["", ""], found
 """
     status, out, err = mpiexec(2, program, tmp_path=tmp_path)
     assert (status, out) == (0, "True\n" * 2), out + err

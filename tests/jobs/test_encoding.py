@@ -44,8 +44,8 @@ def test_values_come_back_with_their_types(value):
 
 @pytest.mark.parametrize("kind", [ArgumentError, LaunchError, WaitTimeoutError])
 def test_errors_come_back_as_their_kind(kind):
-    found = decode(encode(kind("init: PE 1: x: got y; wants z")))
-    assert type(found) is kind and str(found) == "init: PE 1: x: got y; wants z"
+    found = decode(encode(kind("init: PE 1: x: got y; expected z")))
+    assert type(found) is kind and str(found) == "init: PE 1: x: got y; expected z"
 
 
 @pytest.mark.parametrize("value", [object(), Unknown(3), {"a": 1}, lambda: 0, int, ValueError("x"), 1j])

@@ -103,7 +103,7 @@ def test_the_old_names_work_and_the_new_ones_win(name, variables):
                                          ("PYSHMEM_WAIT_TIMEOUT", "PYSHMEM_WAIT_TIMEOUT"), ("PYSHMEM_HEAP", "PYSHMEM_HEAP")])  # fmt: skip
 def test_a_text_without_meaning_is_refused_by_the_name_that_was_used(used, asked, variables):
     variables.setenv(used, "-x-")
-    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: {used}: got '-x-'; wants \w+"):
+    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: {used}: got '-x-'; expected \w+"):
         environment.read(asked)
 
 
@@ -134,7 +134,7 @@ def test_a_heap_has_the_size_asked_for_in_whole_pages(asked, size, variables):
 
 @pytest.mark.parametrize("asked", [-1, 1.5, True, [1], "12q", b"1m"])
 def test_a_heap_of_no_size_is_refused(asked, variables):
-    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: heap_size: got {re.escape(repr(asked))}; wants "):
+    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: heap_size: got {re.escape(repr(asked))}; expected "):
         environment.asked_bytes(asked)
 
 
@@ -149,7 +149,7 @@ def test_a_heap_beyond_the_free_memory_of_all_pes_is_refused(variables):
     assert environment.heap_bytes(1 << 28, 4) == 1 << 28
     with pytest.raises(
         shmem.HeapExhaustedError,
-        match=r"^init: PE \?: heap_size: got 268439552 bytes for each of 4 PEs; wants at most 1073741824",
+        match=r"^init: PE \?: heap_size: got 268439552 bytes for each of 4 PEs; expected at most 1073741824",
     ):
         environment.heap_bytes((1 << 28) + 4096, 4)
 
@@ -215,13 +215,13 @@ def test_an_empty_variable_is_an_unset_one(name, site, variables):
 ])  # fmt: skip
 def test_a_sites_file_of_anything_else_is_refused(text, words, site):
     path = site(text)
-    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: PYSHMEM_CONFIG: got '{path}'; wants .*{words}"):
+    with pytest.raises(shmem.ArgumentError, match=rf"^init: PE \?: PYSHMEM_CONFIG: got '{path}'; expected .*{words}"):
         environment.read("SHMEM_DEBUG")
 
 
 def test_a_value_of_the_site_without_meaning_is_refused_with_its_file(site):
     path = site('PYSHMEM_HEAP = "disk"')
-    with pytest.raises(shmem.ArgumentError, match=rf"PYSHMEM_HEAP of {path}: got 'disk'; wants cpu or cuda"):
+    with pytest.raises(shmem.ArgumentError, match=rf"PYSHMEM_HEAP of {path}: got 'disk'; expected cpu or cuda"):
         environment.read("PYSHMEM_HEAP")
 
 
@@ -260,7 +260,7 @@ def test_triton_keeps_its_kernels_on_the_disk_of_the_node_if_nobody_else_may_wri
     status, out, err = mpiexec(
         2, CACHED, tmp_path=tmp_path, environment={"PYSHMEM_LOCAL_CACHE": str(tmp_path), "TRITON_CACHE_DIR": ""}
     )
-    said = rf"PE \d: PYSHMEM_LOCAL_CACHE: got '{tmp_path}'; wants {own} on \S+ to be a folder of this user, in which nobody"
+    said = rf"PE \d: PYSHMEM_LOCAL_CACHE: got '{tmp_path}'; expected {own} on \S+ to be a folder of this user, in which nobody"
     assert status == 0 and len(re.findall(said, out)) == 2 and out.count("cached") == 2, (out, err)
 
 
@@ -270,10 +270,10 @@ def test_a_cache_that_the_user_has_chosen_is_kept_and_one_that_cannot_be_made_is
     local_cache.settle()
     assert os.environ["TRITON_CACHE_DIR"] == "/chosen"
     variables.delenv("TRITON_CACHE_DIR")
-    with pytest.raises(shmem.ArgumentError, match=r"got '/absent'; wants a folder of \S+ .*; No such file"):
+    with pytest.raises(shmem.ArgumentError, match=r"got '/absent'; expected a folder of \S+ .*; No such file"):
         local_cache.settle()
     variables.setenv("PYSHMEM_LOCAL_CACHE", "tmp")
-    with pytest.raises(shmem.ArgumentError, match="got 'tmp'; wants the absolute path of a folder"):
+    with pytest.raises(shmem.ArgumentError, match="got 'tmp'; expected the absolute path of a folder"):
         local_cache.settle()
 
 
@@ -285,7 +285,7 @@ def test_a_cache_below_a_folder_in_which_others_may_replace_it_is_refused(mode, 
     variables.setenv("TRITON_CACHE_DIR", "")
     variables.setenv("PYSHMEM_LOCAL_CACHE", str(above / "parent"))
     if refused:
-        with pytest.raises(shmem.ArgumentError, match=rf"wants a folder that no other user .* as {above} can be"):
+        with pytest.raises(shmem.ArgumentError, match=rf"expected a folder that no other user .* as {above} can be"):
             local_cache.settle()
     else:
         local_cache.settle()
@@ -306,7 +306,7 @@ def test_a_site_s_file_of_any_content_is_refused_by_name(content, variables, tmp
     path = tmp_path / "site.toml"
     path.write_bytes(content)
     variables.setenv("PYSHMEM_CONFIG", str(path))
-    with pytest.raises(shmem.ArgumentError, match=rf"PYSHMEM_CONFIG: got '{path}'; wants a file of variables"):
+    with pytest.raises(shmem.ArgumentError, match=rf"PYSHMEM_CONFIG: got '{path}'; expected a file of variables"):
         environment.read("SHMEM_DEBUG")
 
 
@@ -326,7 +326,7 @@ def test_whatever_a_variable_has_it_has_a_meaning_or_one_line_refuses_it(name, v
             environment.read(name)
         except shmem.ArgumentError as error:
             said = str(error)
-            assert said.startswith(f"init: PE ?: {name}: got ") and "; wants " in said
+            assert said.startswith(f"init: PE ?: {name}: got ") and "; expected " in said
             assert "\n" not in said and len(said) < 400, said
         else:
             environment.listing({})
@@ -358,7 +358,7 @@ def test_no_time_is_so_short_that_it_counts_as_none():
 
 @pytest.mark.parametrize("asked", [1 << 64, 10**5000, "9" * 5000, -(10**5000)], ids=lambda asked: str(type(asked)))
 def test_a_heap_of_any_number_of_digits_is_refused_in_one_line(asked, variables):
-    with pytest.raises(shmem.ArgumentError, match=r"^init: PE \?: heap_size: got .{1,100}; wants ") as refused:
+    with pytest.raises(shmem.ArgumentError, match=r"^init: PE \?: heap_size: got .{1,100}; expected ") as refused:
         environment.asked_bytes(asked)
     assert len(str(refused.value)) < 400
 
@@ -409,7 +409,9 @@ def test_memory_beside_the_heap_that_no_machine_has_is_refused(name, tmp_path):
         "import pyshmem as shmem\ntry:\n    shmem.init()\nexcept shmem.HeapExhaustedError as error:\n    print(error)\n"
     )
     out = mpiexec(2, program, tmp_path=tmp_path, environment={name: "900t"})[1]
-    said = rf"init: PE [01]: {name}: got {900 << 40} bytes for each of 2 PEs; wants at most \d+ bytes in all, the free"
+    said = (
+        rf"init: PE [01]: {name}: got {900 << 40} bytes for each of 2 PEs; expected at most \d+ bytes in all, the free"
+    )
     assert len(re.findall(said, out)) == 2, out
 
 

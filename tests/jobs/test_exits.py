@@ -285,7 +285,7 @@ def test_after_a_time_out_of_a_call_of_all_pes_all_later_ones_are_refused_for_it
     """Calls of several kinds, which without the refusal would meet each other, and find notes of other lengths."""
     settings = {"SHMEM_DEBUG": debug, "PYSHMEM_NODE_SIZE": node}
     _, out, err = mpiexec(2, OVER, tmp_path=tmp_path, environment=settings)
-    why = "got TEAM_WORLD, whose barrier_all has ended on PE 0 by a time-out: no call from PE 1 in 0.05 s; wants"
+    why = "got TEAM_WORLD, whose barrier_all has ended on PE 0 by a time-out: no call from PE 1 in 0.05 s; expected"
     first, *others = sorted(out.splitlines(), key=lambda line: not line.startswith("WaitTimeoutError"))
     assert first.startswith("WaitTimeoutError barrier_all: PE 0: team: got no call from PE 1 of TEAM_WORLD"), err
     calls = ("collect: PE 0", "zeros: PE 0", "zeros: PE 0", "zeros: PE 1", "zeros: PE 1")

@@ -28,10 +28,10 @@ def test_shmem_info_names_the_carrier_and_why(environment, said, tmp_path):
 @pytest.mark.parametrize(
     "changes, said",
     [
-        ({"PYSHMEM_FAR": "mpi"}, "PYSHMEM_FAR: got 'mpi'; wants fabric, which carries data without MPI's messages, or tcp, or auto"),
-        ({"PYSHMEM_FAR": "rdma"}, "PYSHMEM_FAR: got 'rdma'; wants auto or tcp or fabric"),
+        ({"PYSHMEM_FAR": "mpi"}, "PYSHMEM_FAR: got 'mpi'; expected fabric, which carries data without MPI's messages, or tcp, or auto"),
+        ({"PYSHMEM_FAR": "rdma"}, "PYSHMEM_FAR: got 'rdma'; expected auto or tcp or fabric"),
         ({"PYSHMEM_FABRIC": "none"}, "PYSHMEM_FAR: got fabric, but on PE 0 libfabric"),
-        ({"PYSHMEM_FAR": "tcp", "PYSHMEM_AMO": "fabric"}, "PYSHMEM_AMO: got fabric, but PYSHMEM_FAR is tcp: requested; wants tcp, or auto"),
+        ({"PYSHMEM_FAR": "tcp", "PYSHMEM_AMO": "fabric"}, "PYSHMEM_AMO: got fabric, but PYSHMEM_FAR is tcp: requested; expected tcp, or auto"),
     ],
 )  # fmt: skip
 def test_a_carrier_that_cannot_be_is_refused_by_name_on_all_pes(changes, said, tmp_path):
@@ -43,7 +43,7 @@ def test_a_carrier_that_cannot_be_is_refused_by_name_on_all_pes(changes, said, t
 def test_different_values_are_refused_on_all_pes(name, values, tmp_path):
     program = f"import os\nos.environ['{name}'] = {values}[int(os.environ['PMI_RANK']) % 2]\n" + INFO
     status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment=FABRIC)
-    said = f"{name}: got {values[0]} on PEs 0 and 2 and {values[1]} on PE 1; wants one value on all PEs"
+    said = f"{name}: got {values[0]} on PEs 0 and 2 and {values[1]} on PE 1; expected one value on all PEs"
     assert status != 0 and err.count(said) >= 2, err
 
 
@@ -64,7 +64,7 @@ FAULTS = {  # what is done to a fabric, or to what PE 1 of two needs for it, and
     "data that do not come to PE 1": ("if me == '1': _native.far_get = lambda *words: None",
         "on PE 1 tcp;ofi_rxm, libfabric .* does not bring back what was written to PE 0"),
     "requests that are dropped": (DROPPED,
-        "on PE 0 init: PE 0: pe: got no answer from PE 1 on .*; wants one that can be reached.*"),
+        "on PE 0 init: PE 0: pe: got no answer from PE 1 on .*; expected one that can be reached.*"),
     "a version that differs": ("providers, _native.fabric_providers = _native.fabric_providers, lambda path: (1, int(me), providers(path)[2])",
         "PEs have different fabrics: tcp;ofi_rxm, libfabric 1.0 on PE 0 and tcp;ofi_rxm, libfabric 1.1 on PE 1"),
     "no library": ("if me == '1': fabric.library = lambda: '/nowhere/libfabric.so.1'",
@@ -113,7 +113,7 @@ def test_tcp_takes_the_place_of_a_fabric_that_one_pe_lacks_or_that_fails_its_tes
 def test_a_fabric_that_is_asked_for_is_refused_on_all_pes_for_what_one_lacks(fault, old, tmp_path):
     code, said = FAULTS[fault]
     status, _, err = mpiexec(2, FAULTY.format(code), tmp_path=tmp_path, environment=FABRIC | {"OLD": old})
-    assert status != 0 and len(re.findall(f"PYSHMEM_FAR: got fabric, but {said}; wants", err)) >= 2, err
+    assert status != 0 and len(re.findall(f"PYSHMEM_FAR: got fabric, but {said}; expected", err)) >= 2, err
 
 
 LATE = """

@@ -75,7 +75,7 @@ def test_a_handler_ends_a_call_whose_target_stands_still(returning, call, carrie
 
 def test_messages_that_may_pass_each_other_carry_no_requests(tmp_path):
     status, _, err = mpiexec(2, PROMISING.format(1 << 7) + INFO, tmp_path=tmp_path, environment=MESSAGES)
-    said = r"PYSHMEM_AMO: got fabric, but tcp;ofi_rxm, libfabric [\d.]+ does not keep messages in order; wants tcp, or auto"
+    said = r"PYSHMEM_AMO: got fabric, but tcp;ofi_rxm, libfabric [\d.]+ does not keep messages in order; expected tcp, or auto"
     assert status != 0 and len(re.findall(said, err)) >= 2, err
 
 

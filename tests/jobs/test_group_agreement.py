@@ -101,7 +101,7 @@ def test_calls_that_differ_are_refused_on_all_ranks_with_what_differs_and_where(
     others = "PE 0" if n == 2 else "PEs 0 and 1"
     for name, (argument, first, other) in WANTED.items():
         first, other = (each.format(last=n - 1, parts=n + 1, more=n + 2) for each in (first, other))
-        wanted = rf"Error [\w, ]+: PE \d: {argument}: got {first} on {others} and {other} on PE {n - 1}; wants the same on all PEs$"
+        wanted = rf"Error [\w, ]+: PE \d: {argument}: got {first} on {others} and {other} on PE {n - 1}; expected the same on all PEs$"
         for me in range(n):
             assert re.search(wanted, found[str(me), name]), (me, name, found[str(me), name])
     for me in range(n):
@@ -110,7 +110,7 @@ def test_calls_that_differ_are_refused_on_all_ranks_with_what_differs_and_where(
         if n == 3:
             assert re.search(r"sizes: got \[3, 1, 1\] on PEs 0 and 1 and \[4, 1, 1\] on PE 2;", found[str(me), "lists"])
         assert found[str(me), "sum"] == str(float(sum(range(n))))
-        assert f"got int32 elements; wants the float32 that PE {(me - 1) % n} sends" in found[str(me), "recv"]
+        assert f"got int32 elements; expected the float32 that PE {(me - 1) % n} sends" in found[str(me), "recv"]
 
 
 AVERAGES = """
@@ -191,10 +191,12 @@ def test_groups_that_processes_make_in_one_call_have_the_ranks_that_each_names_o
     lines = sorted(out.splitlines())
     assert status == 0 and len(lines) == 5, (out, err)
     assert lines[0] == "0 no error" and lines[1] == "1 no error" and lines[4] == "3 no error", lines
-    lists = r"2 ArgumentError new_group: PE 2: ranks: got \[0, 1, 2\] on rank 2 and \[0, 1\] on rank 0; wants one list"
+    lists = (
+        r"2 ArgumentError new_group: PE 2: ranks: got \[0, 1, 2\] on rank 2 and \[0, 1\] on rank 0; expected one list"
+    )
     assert re.match(lists, lines[2]), lines
     assert re.match(
-        r"3 WaitTimeoutError new_group: PE 3: ranks: got no call from rank 1 in 20 s; wants a call of ranks 1 and 3;",
+        r"3 WaitTimeoutError new_group: PE 3: ranks: got no call from rank 1 in 20 s; expected a call of ranks 1 and 3;",
         lines[3],
     ), lines
 
@@ -226,7 +228,7 @@ print(me, x[0].item(), flush=True)
 
 def test_a_group_in_whose_call_a_process_was_interrupted_refuses_later_calls_by_name(tmp_path):
     status, out, err = mpiexec(2, START + ENDED, tmp_path=tmp_path)
-    wants = "wants a new group, on all its processes: no result is made of two calls"
+    wants = "expected a new group, on all its processes: no result is made of two calls"
     got = "ArgumentError {}: PE 0: group: got a group whose all_reduce was ended by KeyboardInterrupt on this PE; "
     lines = ["0 3.0", *(f"0 {got.format(call)}{wants}" for call in ("all_reduce", "barrier")), "1 3.0"]
     assert status == 0 and sorted(out.splitlines()) == lines, (out, err)

@@ -42,7 +42,7 @@ def test_different_calls_of_a_team_are_named_at_once_in_debug_mode(other, tmp_pa
     program = HEAD + f"if me == 1:\n    {call}\nelse:\n    shmem.barrier_all()\n"
     status, _, err = mpiexec(3, program, tmp_path=tmp_path, environment={**DEBUG, "PYSHMEM_WAIT_TIMEOUT": "300"})
     here, there = (f"at program.py:{line_of(program, text)}" for text in ("shmem.barrier_all()", call))
-    got = f"got barrier_all {here} on PEs 0 and 2 and {words} {there} on PE 1; wants the same call on all PEs of TEAM_WORLD"
+    got = f"got barrier_all {here} on PEs 0 and 2 and {words} {there} on PE 1; expected the same call on all PEs of TEAM_WORLD"
     assert status == 1
     assert len(re.findall(rf"^PE \d: ArgumentError: .*: call: {re.escape(got)}$", err, re.MULTILINE)) >= 1, err
 
@@ -66,7 +66,9 @@ def test_collectives_with_different_arguments_are_named_in_debug_mode(call, word
     status, _, err = mpiexec(3, f"{HEAD}{call}\n", tmp_path=tmp_path, environment=DEBUG)
     assert status == 1
     here = f"at program.py:{line_of(HEAD + call, call)} on"
-    got = f"got {words[0]} {here} PEs 0 and 2 and {words[1]} {here} PE 1; wants the same call on all PEs of TEAM_WORLD"
+    got = (
+        f"got {words[0]} {here} PEs 0 and 2 and {words[1]} {here} PE 1; expected the same call on all PEs of TEAM_WORLD"
+    )
     assert re.search(rf"^PE \d: OutOfRangeError: .*: call: {re.escape(got)}$", err, re.MULTILINE), err
 
 
@@ -191,7 +193,7 @@ def test_a_time_out_without_debug_mode_names_the_missing_pes_alone(tmp_path):
         status, _, err = mpiexec(3, program, seconds, tmp_path=tmp_path)
         assert status == 1
         last = (
-            rf"no call from PE 1 of TEAM_WORLD in {seconds} s; wants all of them to call it; "
+            rf"no call from PE 1 of TEAM_WORLD in {seconds} s; expected all of them to call it; "
             r"PYSHMEM_WAIT_TIMEOUT sets .* no limit; SHMEM_DEBUG=1 says where they are$"
         )
         if re.search(last, err, re.MULTILINE):
@@ -267,7 +269,7 @@ def test_every_wait_that_times_out_says_where_the_other_pes_are_in_debug_mode(tm
     assert status == 3, err
     where = rf"PEs 1 and 2 are in wait_until at program\.py:{line_of(LONELY, 'def late') + 1}"
     for said, head in zip(out.splitlines(), ALONE, strict=True):
-        assert re.fullmatch(rf"{head}: got .* in 0\.2 s; wants .*0 for no limit; {where}", said), said
+        assert re.fullmatch(rf"{head}: got .* in 0\.2 s; expected .*0 for no limit; {where}", said), said
 
 
 def test_a_wait_that_times_out_names_what_says_where_the_other_pes_are(tmp_path):
@@ -321,16 +323,16 @@ def test_errors_that_name_heap_offsets_name_the_allocation_in_debug_mode(tmp_pat
     for said, words in zip(
         out.splitlines(),
         (
-            f"wait_until: PE 0: ivar: got 0 at heap offset 144 (in {made}) in 0.1 s; wants",
-            f"put: PE 0: target: got 80 bytes from heap offset 128 (in {made}); wants at most 72, to the end",
-            f"kernel wait: wait_until: PE 0: ivar: got 0 at heap offset 144 (in {made}) in 0.1 s; wants",
+            f"wait_until: PE 0: ivar: got 0 at heap offset 144 (in {made}) in 0.1 s; expected",
+            f"put: PE 0: target: got 80 bytes from heap offset 128 (in {made}); expected at most 72, to the end",
+            f"kernel wait: wait_until: PE 0: ivar: got 0 at heap offset 144 (in {made}) in 0.1 s; expected",
             f"the nearest allocation is {made}",
         ),
         strict=True,
     ):
         assert words in said
     status, out, err = mpiexec(1, PLACES, tmp_path=tmp_path)
-    assert status == 0 and out.count(" at heap offset 144 in 0.1 s; wants ") == 2 and "allocated at" not in out, out
+    assert status == 0 and out.count(" at heap offset 144 in 0.1 s; expected ") == 2 and "allocated at" not in out, out
 
 
 ASKED = {"PYSHMEM_DUMP": "SIGUSR1"}  # which pyshmemrun forwards
@@ -488,4 +490,6 @@ def test_a_signal_that_is_named_prints_a_dump_more_than_once(start, program):
 
 def test_a_dump_signal_that_does_not_exist_is_refused(tmp_path):
     status, _, err = mpiexec(1, HEAD, tmp_path=tmp_path, environment={"PYSHMEM_DUMP": "SIGNOTHING"})
-    assert status == 1 and "PYSHMEM_DUMP: got 'SIGNOTHING'; wants the name of a signal that programs may handle" in err
+    assert (
+        status == 1 and "PYSHMEM_DUMP: got 'SIGNOTHING'; expected the name of a signal that programs may handle" in err
+    )

@@ -130,7 +130,7 @@ def test_an_interpreter_that_the_user_has_switched_off_stays_off(no, tmp_path):
 def test_compiled_kernels_are_refused_the_heap_in_cpu_memory(tmp_path):
     code = PYSHMEM_FIRST + "shmem.init(heap_size='1m')\nshmem.device_context(device='cpu')"
     status, _, errors = run(code, tmp_path, TRITON_INTERPRET="0")
-    wanted = "ArgumentError: device_context: PE 0: device: got 'cpu'; wants 'cuda': kernels are compiled here"
+    wanted = "ArgumentError: device_context: PE 0: device: got 'cpu'; expected 'cuda': kernels are compiled here"
     assert status and wanted in errors
 
 
@@ -144,7 +144,7 @@ def test_with_a_gpu_kernels_are_compiled_and_the_interpreter_is_the_users_choice
 def test_device_context_before_init_is_refused(tmp_path):
     status, _, errors = run("import pyshmem as shmem; shmem.device_context()", tmp_path)
     assert status
-    wanted = "NotInitializedError: device_context: PE ?: state: got no init yet; wants shmem.init() first"
+    wanted = "NotInitializedError: device_context: PE ?: not initialized: call shmem.init() first"
     assert last_line(errors).endswith(wanted)
 
 
@@ -178,14 +178,14 @@ MPI.COMM_WORLD.Barrier()  # PE 0 waits where no time-out ends it
 """
 TIMEOUTS = {
     "dev.wait_until(ctx, word, dev.CMP_GE, 4)": (
-        "wait_until: PE 0: ivar: got -3 at heap offset 8 in 0.3 s; wants a value >= 4"
+        "wait_until: PE 0: ivar: got -3 at heap offset 8 in 0.3 s; expected a value >= 4"
     ),
     "dev.signal_wait_until(ctx, signal, dev.CMP_LT, 5)": (
-        "signal_wait_until: PE 0: sig_addr: got 9223372036854775809 at heap offset 208 in 0.3 s; wants a value < 5"
+        "signal_wait_until: PE 0: sig_addr: got 9223372036854775809 at heap offset 208 in 0.3 s; expected a value < 5"
     ),
     "dev.wait_until(ctx, unsigned, dev.CMP_EQ, -1)": (
         "wait_until: PE 0: ivar: got 9223372036854775809 at heap offset 216 in 0.3 s; "
-        "wants a value == 18446744073709551615"
+        "expected a value == 18446744073709551615"
     ),
 }
 
@@ -205,7 +205,8 @@ def test_a_barrier_in_a_kernel_that_a_pe_does_not_come_to_ends_the_job(routine, 
     status, _, errors = run(code, tmp_path, pes=2, PYSHMEM_QUIET="1")
     assert status
     assert (
-        f"kernel waiting_kernel: {routine}: PE 1: ctx: got no call from PE 0 of its team in 0.5 s; wants all" in errors
+        f"kernel waiting_kernel: {routine}: PE 1: ctx: got no call from PE 0 of its team in 0.5 s; expected all"
+        in errors
     )
 
 

@@ -44,11 +44,11 @@ def test_a_hostfile_may_be_written_for_mpich_or_open_mpi(tmp_path):
 @pytest.mark.parametrize(
     "launcher, arguments, said",
     [
-        ("mpich", ["--hosts", "a,,b"], "--hosts: got ''; wants host names"),
-        ("mpich", ["--hosts", "a b"], "--hosts: got 'a b'; wants host names"),
-        ("mpich", ["--hosts", "a:1,b:2"], "--hosts: got room for 3 PEs; wants room for the 4 of -n"),
-        ("mpich", ["--hostfile", "/nothing"], "--hostfile: got '/nothing': No such file or directory; wants a"),
-        ("srun", ["--hosts", "a:3,b:1"], "--hosts: got a:3,b:1; wants equally many PEs on each host with srun"),
+        ("mpich", ["--hosts", "a,,b"], "--hosts: got ''; expected host names"),
+        ("mpich", ["--hosts", "a b"], "--hosts: got 'a b'; expected host names"),
+        ("mpich", ["--hosts", "a:1,b:2"], "--hosts: got room for 3 PEs; expected room for the 4 of -n"),
+        ("mpich", ["--hostfile", "/nothing"], "--hostfile: got '/nothing': No such file or directory; expected a"),
+        ("srun", ["--hosts", "a:3,b:1"], "--hosts: got a:3,b:1; expected equally many PEs on each host with srun"),
         ("openmpi", ["-N", 2], "-N: got no --hosts"),
     ],
 )

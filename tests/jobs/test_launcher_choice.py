@@ -103,7 +103,7 @@ def test_srun_gets_the_mpi_plugin_that_serves_the_library(fake, monkeypatch):
     assert launchers.srun_mpi(both, "mpich") == ["--mpi=pmi2"]
     assert launchers.srun_mpi(both, "openmpi") == launchers.srun_mpi(both, "intelmpi") == ["--mpi=pmix"]
     with pytest.raises(
-        launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2; wants"
+        launchers.LaunchError, match="--launcher: got srun, whose --mpi=list offers none of pmi2; expected"
     ):
         launchers.srun_mpi(none, "mpich")
     monkeypatch.setenv("SLURM_MPI_TYPE", "pmix_v5")
@@ -165,7 +165,7 @@ def test_a_mismatch_of_mpis_is_explained(idle_launcher, program, tmp_path, monke
     line = refusal(capsys, "-n", 2, "--mpiexec", path, program(""))
     other = "openmpi 4.0.9" if library.family == "mpich" else "mpich 1.0"
     got = f"pyshmemrun: --mpiexec: got {path}, which is {other}, while mpi4py loads {library.version} from {library.path}; "
-    assert line.startswith(got + "wants both from one MPI: ") and "MPI4PY_LIBMPI" in line
+    assert line.startswith(got + "expected both from one MPI: ") and "MPI4PY_LIBMPI" in line
 
 
 def test_a_wrong_choice_of_mpi4pys_library_is_one_error_before_the_job_starts(program, monkeypatch, capsys, tmp_path):
@@ -173,7 +173,7 @@ def test_a_wrong_choice_of_mpi4pys_library_is_one_error_before_the_job_starts(pr
     monkeypatch.chdir(tmp_path)
     line = refusal(capsys, "-n", 2, program(""))
     assert line.startswith("pyshmemrun: MPI4PY_LIBMPI: got /absent/libmpi.so.12, which mpi4py cannot load: ")
-    assert "No such file" in line and "; wants a library of MPI" in line
+    assert "No such file" in line and "; expected a library of MPI" in line
 
 
 def test_debians_mpich_is_explained(fake, tmp_path, monkeypatch):
@@ -183,11 +183,13 @@ def test_debians_mpich_is_explained(fake, tmp_path, monkeypatch):
     (tmp_path / "lib" / "libmpich.so.12").touch()
     monkeypatch.setattr(libmpi, "loaded", lambda environment: None)
     with pytest.raises(
-        launchers.LaunchError, match=f"whose library {tmp_path}/lib/libmpich.so.12 .*; wants .*pip install mpich"
+        launchers.LaunchError, match=f"whose library {tmp_path}/lib/libmpich.so.12 .*; expected .*pip install mpich"
     ):
         libmpi.matching(found, {})
     chosen = {"MPI4PY_LIBMPI": str(tmp_path / "lib" / "libmpich.so.12")}
-    with pytest.raises(launchers.LaunchError, match="MPI4PY_LIBMPI: got .*; wants pip install mpich, .* a link to it"):
+    with pytest.raises(
+        launchers.LaunchError, match="MPI4PY_LIBMPI: got .*; expected pip install mpich, .* a link to it"
+    ):
         libmpi.matching(found, chosen)
 
 
@@ -236,7 +238,7 @@ def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys)
     monkeypatch.chdir(tmp_path)
     line = refusal(capsys, "-n", 2, program(""))
     assert re.fullmatch(
-        r"pyshmemrun: --mpiexec: got none, and found no launcher .* on PATH; wants an MPI: .*mpich.*--mpiexec PATH\n",
+        r"pyshmemrun: --mpiexec: got none, and found no launcher .* on PATH; expected an MPI: .*mpich.*--mpiexec PATH\n",
         line,
     )
 
@@ -244,13 +246,13 @@ def test_no_launcher_at_all_is_explained(program, tmp_path, monkeypatch, capsys)
 def test_what_cannot_be_run_is_refused_in_one_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert refusal(capsys, "-n", 2, "absent.py").startswith(
-        "pyshmemrun: PROGRAM: got 'absent.py', which is not a file; wants "
+        "pyshmemrun: PROGRAM: got 'absent.py', which is not a file; expected "
     )
     assert refusal(capsys, "-n", 2, "absent").startswith(
         "pyshmemrun: PROGRAM: got 'absent', which is not an executable "
     )
     line = refusal(capsys, "-n", 2, "--mpiexec", "/absent/mpiexec", "true")
-    assert line.startswith("pyshmemrun: --mpiexec: got '/absent/mpiexec', which is not an executable; wants ")
+    assert line.startswith("pyshmemrun: --mpiexec: got '/absent/mpiexec', which is not an executable; expected ")
     line = refusal(capsys, "-n", 2, "--mpiexec", "true", "true")
     assert line.startswith("pyshmemrun: --mpiexec: got 'true', which --version does not identify as a ")
     assert os.listdir(tmp_path) == []

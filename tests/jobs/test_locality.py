@@ -374,4 +374,4 @@ def test_the_command_prints_bytes_and_the_time_that_they_take_at_a_rate_of_memor
     assert "us at" not in capsys.readouterr().out
     with pytest.raises(SystemExit):
         command.main([str(path), "--memory-rate", "0"])
-    assert "wants a number above 0" in capsys.readouterr().err
+    assert "expected a number above 0" in capsys.readouterr().err

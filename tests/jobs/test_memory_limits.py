@@ -95,7 +95,7 @@ shmem.barrier_all()
     )
     status, out, err = mpiexec(3, program, tmp_path=tmp_path)
     assert status == 0, err
-    said = r"init: PE (\d): heap_size: got 4194304 bytes a PE, and from the system: .*No space left on device.*; wants less, by"
+    said = r"init: PE (\d): heap_size: got 4194304 bytes a PE, and from the system: .*No space left on device.*; expected less, by"
     assert sorted(re.findall(said, out)) == ["0", "1", "2"], out
 
 
@@ -121,7 +121,9 @@ shmem.barrier_all()
     ).replace("UNLIKE", repr(unlike))
     status, out, err = mpiexec(3, program, tmp_path=tmp_path)
     assert status == 0, err
-    wants = r"init: PE (\d): heap_size: got no size on one PE and 3145728 bytes on another; wants one size on all PEs"
+    wants = (
+        r"init: PE (\d): heap_size: got no size on one PE and 3145728 bytes on another; expected one size on all PEs"
+    )
     assert sorted(re.findall(wants, out)) == ["0", "1", "2"]
 
 
@@ -156,7 +158,9 @@ shmem.free(b)
     status, out, err = mpiexec(2, program, tmp_path=tmp_path, environment={"SHMEM_DEBUG": "1"})
     assert (status, err) == (0, ""), err
     site = r"at program.py:\d+ on PE"
-    said = re.findall(rf"(\w+): PE \d: call: got (.*) {site} 0 and (.*) {site} 1; wants the same call on all PEs", out)
+    said = re.findall(
+        rf"(\w+): PE \d: call: got (.*) {site} 0 and (.*) {site} 1; expected the same call on all PEs", out
+    )
     alike = [
         ("malloc", "malloc of 8 bytes aligned to 64 on cpu", "malloc of 9 bytes aligned to 64 on cpu"),
         ("zeros", "zeros of 0 bytes aligned to 64 on cpu", "zeros of 32 bytes aligned to 64 on cpu"),
@@ -217,7 +221,7 @@ for comm, name in ((MPI.COMM_SELF.Split(MPI.UNDEFINED), "COMM_NULL"), (MPI.Group
     try:
         shmem.init(comm)
     except shmem.ArgumentError as error:
-        assert f"comm: got {name}; wants an mpi4py intracommunicator" in str(error), error
+        assert f"comm: got {name}; expected an mpi4py intracommunicator" in str(error), error
 shmem.init(half, heap_size=("1m", "2m")[world.rank % 2])
 for turn in range(200 + 100 * (world.rank % 2)):
     x = shmem.full(5, turn + world.rank, dtype=torch.int64)
@@ -241,6 +245,6 @@ def test_mpi_that_is_over_cannot_be_started_again(tmp_path):
     status, _, err = mpiexec(1, program, tmp_path=tmp_path)
     assert status == 1
     assert (
-        "LaunchError: init: PE ?: MPI: got finalised; wants MPI still up: it cannot be started twice in a process"
+        "LaunchError: init: PE ?: MPI: got finalised; expected MPI still up: it cannot be started twice in a process"
         in err
     )

@@ -129,7 +129,9 @@ if shmem.my_pe() == 1:
         assert found.tolist() == [0, 2, 4, 6]
 shmem.barrier_all()
 """
-REFUSED = r"iget: PE 1: pe: got PE 0 on \S+, and no memory for a request to it, which has not been sent; wants memory"
+REFUSED = (
+    r"iget: PE 1: pe: got PE 0 on \S+, and no memory for a request to it, which has not been sent; expected memory"
+)
 
 
 def test_a_call_without_memory_is_refused_and_the_connection_goes_on(shim, tmp_path):
@@ -163,4 +165,4 @@ def test_a_fabric_for_which_one_pe_has_no_memory_is_refused_on_all(shim, tmp_pat
     ways = {"PYSHMEM_FAR": "fabric", "PYSHMEM_FABRIC": PROVIDER}
     environment = {"PYSHMEM_NODE_SIZE": "1", "LD_PRELOAD": str(shim), **ways}
     status, _, err = mpiexec(2, OPENING, tmp_path=tmp_path, environment=environment)
-    assert status != 0 and err.count("PYSHMEM_FAR: got fabric, but on PE 1 there is no memory; wants") >= 2, err
+    assert status != 0 and err.count("PYSHMEM_FAR: got fabric, but on PE 1 there is no memory; expected") >= 2, err

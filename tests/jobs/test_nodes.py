@@ -168,7 +168,7 @@ def test_different_node_sizes_are_refused_on_all_pes(tmp_path):
         "import os\nos.environ['PYSHMEM_NODE_SIZE'] = os.environ['PMI_RANK'] + '0'\nimport pyshmem\npyshmem.init()"
     )
     status, _, err = mpiexec(2, program, tmp_path=tmp_path)
-    assert status != 0 and len(re.findall("PYSHMEM_NODE_SIZE: got different values; wants one value", err)) >= 2, err
+    assert status != 0 and len(re.findall("PYSHMEM_NODE_SIZE: got different values; expected one value", err)) >= 2, err
 
 
 ALL = ()

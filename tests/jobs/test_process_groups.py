@@ -116,7 +116,7 @@ dist.barrier()
 def test_a_group_without_all_pes_is_refused_and_an_exception_is_told_with_its_place(tmp_path):
     """torch has a hook of its own for exceptions, which must not keep the traceback for itself."""
     status, out, err = mpiexec(2, ENDS, tmp_path=tmp_path)
-    wants = "init_process_group: PE {}: world_size: got 1 processes; wants all 2 PEs, once each"
+    wants = "init_process_group: PE {}: world_size: got 1 processes; expected all 2 PEs, once each"
     assert sorted(out.splitlines()) == [f"{me}: {wants.format(me)}" for me in range(2)], err
     assert status == 1 and re.search(r"in fails\n", err), err
 

@@ -244,7 +244,7 @@ def test_after_stop_the_ring_is_not_read_any_more_and_what_was_drained_has_been_
 def test_a_request_that_no_kernel_makes_is_an_error_and_ends_and_the_next_are_executed(op, fields, kernel):
     kernel.request(op, 0, **fields)
     pe = fields.get("pe", 0)
-    said = f"got error {errno.EINVAL} (Invalid argument) for world PE {pe}, on another node; wants a PE that can be reached"
+    said = f"got error {errno.EINVAL} (Invalid argument) for world PE {pe}, on another node; expected a PE that can be reached"
     assert kernel.failure() == f"kernel: request: PE 0: pe: {said}"
     kernel.request(far.PUT, 0, payload=b"the next")
     kernel.flush()

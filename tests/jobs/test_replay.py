@@ -89,4 +89,4 @@ def test_a_call_alone_takes_its_time_again(call):
 def test_a_window_that_ends_before_it_begins_is_refused(tmp_path, capsys):
     with pytest.raises(SystemExit):
         command.main([str(tmp_path / "out.json"), "--window", "5", "1"])
-    assert "--window: got 5 1; wants FROM before TO" in capsys.readouterr().err
+    assert "--window: got 5 1; expected FROM before TO" in capsys.readouterr().err

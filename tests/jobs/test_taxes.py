@@ -148,9 +148,9 @@ def test_the_command_prints_shares_and_the_pe_that_was_waited_for_and_refuses_ot
     assert "saved" in out and "0.69  97%" in out  # without computing 21 of 710 us are left
     (tmp_path / "other.json").write_text("[]")
     assert command.main([str(tmp_path / "other.json")]) == 2
-    assert "other.json; wants a timeline that pyshmemrun --trace has written" in capsys.readouterr().err
+    assert "other.json; expected a timeline that pyshmemrun --trace has written" in capsys.readouterr().err
     assert command.main([str(tmp_path / "none.json")]) == 2
-    assert f"got no file {tmp_path}/none.json; wants a timeline" in capsys.readouterr().err
+    assert f"got no file {tmp_path}/none.json; expected a timeline" in capsys.readouterr().err
 
 
 def test_waits_for_a_gpu_have_a_column_and_no_saving(tmp_path, capsys):

@@ -49,9 +49,9 @@ def test_events_beyond_a_limit_are_counted_and_a_file_that_may_not_grow_opens(tm
     status, out, err = python(FULL, tmp_path=tmp_path, environment={"PYSHMEM_TRACE_EVENTS": "100"})
     assert status == 0, err
     name, folder, second = out.splitlines()
-    assert name == "trace: PE 0: path: got 'out.txt'; wants a name that ends with .json"
+    assert name == "trace: PE 0: path: got 'out.txt'; expected a name that ends with .json"
     assert folder.startswith("trace: PE 0: path: got ") and "none/out.json" in folder and "No such file" in folder
-    assert second.endswith("few.json is recorded; wants one timeline at a time")
+    assert second.endswith("few.json is recorded; expected one timeline at a time")
     metadata, calls = slices(tmp_path / "few.json")
     assert len(calls) == 100 and metadata["lost_events"] == {"0": 20}
     assert metadata["lost_because"] == {"0": ["PYSHMEM_TRACE_EVENTS is 100"]}

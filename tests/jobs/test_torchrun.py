@@ -121,7 +121,7 @@ def test_a_process_group_is_a_job_and_global_exit_ends_it_where_nobody_else_does
     assert status == 0, err
     head, _, tail = out.partition("subgroup 0 0 0\n")
     assert {"0 is 0 of 2", "2 is 1 of 2"} <= set(head.splitlines()), (out, err)
-    assert "comm: got int; wants an mpi4py intracommunicator or a torch ProcessGroup" in head
+    assert "comm: got int; expected an mpi4py intracommunicator or a torch ProcessGroup" in head
     mute, _, tail = tail.partition("mute 0 0 0\n")
     assert sorted(mute.splitlines()) == ["0 is 0 of 3, 0 of 2", "1 is 1 of 3, -1 of -1", "2 is 2 of 3, 1 of 2"], err
     assert sorted(tail.splitlines()) == ["0 is 0 of 3", "1 is 1 of 3", "2 is 2 of 3", "everybody -15 -15 5"], err
@@ -207,7 +207,7 @@ def test_processes_on_several_hosts_are_refused_on_all(monkeypatch):
     for error in on_all(3, lambda comm: comm.Split_type(0, 0)):
         assert isinstance(error, shmem.LaunchError)
         assert re.search(
-            r"comm: got processes on 2 hosts, connected by torch.distributed; wants .*pyshmemrun", str(error)
+            r"comm: got processes on 2 hosts, connected by torch.distributed; expected .*pyshmemrun", str(error)
         )
 
 

@@ -31,8 +31,8 @@ SHOWN = {
     "kernel": ["of_the_user()", "kernel[(1,)](shmem.device_context(), word)", "dev.p(ctx, word, 1, 9)"],
 }
 LAST = {
-    "before init": "pyshmem.NotInitializedError: zeros: PE ?: state: got no init yet; wants shmem.init() first",
-    "host": "pyshmem.OutOfRangeError: p: PE 0: pe: got 9; wants a PE from 0 to 0",
+    "before init": "pyshmem.NotInitializedError: zeros: PE ?: not initialized: call shmem.init() first",
+    "host": "pyshmem.OutOfRangeError: p: PE 0: pe: got 9; expected a PE from 0 to 0",
 }
 
 
@@ -52,7 +52,9 @@ def test_a_call_in_a_kernel_without_its_context_says_so(call, tmp_path):
     """Its other arguments move up by one, so Python misses the last of them."""
     status, _, err = python(PROGRAM.replace("p(ctx, word, 1, 9)", call), "kernel", tmp_path=tmp_path)
     name = call.partition("(")[0]
-    assert status == 1 and f"\n{name}: PE 0: ctx: got a call with too few arguments; wants dev.{name}(ctx" in err, err
+    assert status == 1 and f"\n{name}: PE 0: ctx: got a call with too few arguments; expected dev.{name}(ctx" in err, (
+        err
+    )
 
 
 def test_debug_mode_shows_all_lines(tmp_path):

@@ -89,7 +89,7 @@ def test_a_saved_record_answers_as_before(tmp_path):
 def test_another_file_is_refused_by_name(content, tmp_path):
     (tmp_path / "other.json").write_text(content)
     with pytest.raises(
-        shmem.ArgumentError, match=r"^tuning: .*path: got .*other\.json, another file; wants a file with"
+        shmem.ArgumentError, match=r"^tuning: .*path: got .*other\.json, another file; expected a file with"
     ):
         Record.read(tmp_path / "other.json")
 
@@ -166,7 +166,7 @@ def test_one_command_measures_pairs_and_then_all_gpus_with_the_tile_orders(gpus,
 def test_the_command_wants_a_gpu_for_each_pe(gpus, asked, monkeypatch, capsys):
     monkeypatch.setattr(tune, "gpus", lambda: gpus)
     assert tune.main(asked) == 1
-    assert f"PEs on {gpus} GPUs; it wants 2 GPUs or more" in capsys.readouterr().err
+    assert f"PEs on {gpus} GPUs; it needs 2 GPUs or more" in capsys.readouterr().err
 
 
 @given(st.integers(1, 20_000), st.integers(0, 60_000), st.integers(0, 1))

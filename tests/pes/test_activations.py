@@ -161,13 +161,13 @@ def test_teams_number_their_pes(smaller_teams):
 
 
 REFUSED = [
-    ("send_activations", "pe: got 99; wants a PE from 0 to", (torch.ones(3),), {"pe": 99}),
-    ("recv_activations", "pe: got 'next'; wants a PE", (torch.ones(3),), {"pe": "next"}),
-    ("send_activations", "pe: got True; wants a PE", (torch.ones(3),), {"pe": True}),
-    ("send_activations", "tensors: got none; wants one", (), {"pe": 0}),
-    ("recv_activations", "tensor 1: got int; wants a torch tensor", (torch.ones(3), 1), {"pe": 0}),
-    ("send_activations", r"tensor 0: got strides \(1, 3\); wants a contiguous", (torch.ones(3, 3).t(),), {"pe": 0}),
-    ("recv_activations", "slots: got 0; wants a number, 1 or more", (torch.ones(3),), {"pe": 0, "slots": 0}),
+    ("send_activations", "pe: got 99; expected a PE from 0 to", (torch.ones(3),), {"pe": 99}),
+    ("recv_activations", "pe: got 'next'; expected a PE", (torch.ones(3),), {"pe": "next"}),
+    ("send_activations", "pe: got True; expected a PE", (torch.ones(3),), {"pe": True}),
+    ("send_activations", "tensors: got none; expected one", (), {"pe": 0}),
+    ("recv_activations", "tensor 1: got int; expected a torch tensor", (torch.ones(3), 1), {"pe": 0}),
+    ("send_activations", r"tensor 0: got strides \(1, 3\); expected a contiguous", (torch.ones(3, 3).t(),), {"pe": 0}),
+    ("recv_activations", "slots: got 0; expected a number, 1 or more", (torch.ones(3),), {"pe": 0, "slots": 0}),
     ("send_activations", "tensor 0: got a tensor on meta", (torch.ones(3, device="meta"),), {"pe": 0}),
 ]
 
@@ -183,7 +183,7 @@ def test_shapes_that_differ_are_refused_on_all_pes():
     if shmem.n_pes() < 2:
         pytest.skip("there is no other PE")
     left, right = ring()
-    with pytest.raises(shmem.ArgumentError, match=r"\(5,\) in .*on PE 0 and \(6,\) in .* on PE 1; wants the same"):
+    with pytest.raises(shmem.ArgumentError, match=r"\(5,\) in .*on PE 0 and \(6,\) in .* on PE 1; expected the same"):
         if shmem.my_pe():
             ops.recv_activations(torch.ones(6, device=here()), pe=left)
         else:

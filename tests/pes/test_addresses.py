@@ -39,7 +39,7 @@ def test_what_ptr_gives_is_not_symmetric():
         lambda: shmem.p(there[:1], 1.0, me),
     ):
         with pytest.raises(
-            shmem.NotSymmetricError, match=r"not symmetric: another PE's memory, as shmem\.ptr returns it; wants "
+            shmem.NotSymmetricError, match=r"not symmetric: another PE's memory, as shmem\.ptr returns it; expected "
         ):
             call()
     shmem.barrier_all()
@@ -60,7 +60,7 @@ def test_ptr_refuses_pes_that_do_not_exist_and_private_memory(me, npes):
     refusals = dict.fromkeys((-1, npes), (shmem.OutOfRangeError, f"a PE from 0 to {npes - 1}"))
     refusals |= dict.fromkeys((None, "0", 0.5), (shmem.ArgumentError, "an int"))
     for pe, (error, wants) in refusals.items():
-        with refuses("ptr", f"pe: got {pe!r}; wants {wants}$", error):
+        with refuses("ptr", f"pe: got {pe!r}; expected {wants}$", error):
             shmem.ptr(block, pe)
     with refuses(
         "ptr",
@@ -117,7 +117,7 @@ def test_what_c_cannot_take_for_symmetric_memory_is_refused():
         shmem.c_address(private)
     for address, size in ((private.data_ptr(), 4), (block.data_ptr(), 5), (block.data_ptr() + 2, 1)):
         with refuses(
-            "from_address", f"address: got {4 * size} bytes at {address:#x}; wants live", shmem.NotSymmetricError
+            "from_address", f"address: got {4 * size} bytes at {address:#x}; expected live", shmem.NotSymmetricError
         ):
             shmem.from_address(address, size, torch.float32)
     for address, shape, error in ((1.5, 4, shmem.ArgumentError), (block.data_ptr(), -1, shmem.OutOfRangeError)):

@@ -197,7 +197,7 @@ def test_atomics_refuse_values_that_the_element_cannot_hold(dtype, me):
 @pytest.mark.parametrize("dtype", [torch.int16, torch.uint8, torch.bool, torch.float16, torch.complex64], ids=ids)
 def test_atomics_refuse_other_element_types(name, dtype, me):
     word = shmem.ones(1, dtype=dtype)
-    with refuses(name, rf"\w+: got {name_of(dtype)} elements; wants one of int32, ", shmem.DtypeError):
+    with refuses(name, rf"\w+: got {name_of(dtype)} elements; expected one of int32, ", shmem.DtypeError):
         getattr(shmem, name)(word, *arguments(name, 1, 0), me)
     assert word.item() == 1
 
@@ -207,7 +207,7 @@ def test_bitwise_atomics_refuse_floats(name, me):
     word = shmem.ones(1, dtype=torch.float64)
     for routine in (f"atomic_{name}", f"atomic_fetch_{name}"):
         with pytest.raises(
-            shmem.DtypeError, match=rf"^{routine}: .* float64 elements; wants one of int32, int64, uint32, uint64$"
+            shmem.DtypeError, match=rf"^{routine}: .* float64 elements; expected one of int32, int64, uint32, uint64$"
         ):
             getattr(shmem, routine)(word, 1, me)
     assert word.item() == 1

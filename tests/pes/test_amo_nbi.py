@@ -55,12 +55,12 @@ def test_a_refused_call_changes_neither_word_nor_fetch(name, me, npes):
     word, call = shmem.full(1, 12, dtype=torch.int64), getattr(shmem, name + "_nbi")
     for fetch, target, pe, error, text in (
         (torch.zeros(2, dtype=torch.int64), word, me, shmem.ArgumentError,
-         r"fetch: got an array of shape \(2,\); wants exactly one element"),
+         r"fetch: got an array of shape \(2,\); expected exactly one element"),
         (torch.zeros(1, dtype=torch.int32), word, me, shmem.DtypeError,
-         "fetch: got int32 elements; wants the int64 of (target|source)"),
+         "fetch: got int32 elements; expected the int64 of (target|source)"),
         (torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64), me, shmem.NotSymmetricError,
          "(target|source): got .* private"),
-        (torch.zeros(1, dtype=torch.int64), word, npes, shmem.OutOfRangeError, f"pe: got {npes}; wants a PE"),
+        (torch.zeros(1, dtype=torch.int64), word, npes, shmem.OutOfRangeError, f"pe: got {npes}; expected a PE"),
         (torch.zeros(1, dtype=torch.int16), shmem.zeros(1, dtype=torch.int16), me, shmem.DtypeError,
          "(target|source): got int16 elements"),
         ([0], word, me, shmem.ArgumentError, "fetch: got a list"),

@@ -67,7 +67,9 @@ def test_full_takes_the_dtype_from_its_value_as_torch_does(value):
 )
 def test_full_refuses_a_value_that_the_dtype_cannot_hold(dtype, value):
     before = live()
-    with refuses("full", f"fill_value: got {value}.*; wants a value that {name_of(dtype)} can hold$", shmem.DtypeError):
+    with refuses(
+        "full", f"fill_value: got {value}.*; expected a value that {name_of(dtype)} can hold$", shmem.DtypeError
+    ):
         shmem.full(4, value, dtype=dtype)
     assert live() == before
 
@@ -120,7 +122,7 @@ def test_constructors_refuse_dtypes_that_have_no_place(dtype):
         "ones_like": lambda: shmem.ones_like(torch.zeros(3), dtype=dtype),
     }
     for routine, call in calls.items():
-        with refuses(routine, "dtype: got .*; wants a boolean, integer, floating or complex", shmem.DtypeError):
+        with refuses(routine, "dtype: got .*; expected a boolean, integer, floating or complex", shmem.DtypeError):
             call()
     assert live() == before
 
@@ -132,7 +134,7 @@ def test_constructors_refuse_shapes_that_are_none(size, error):
     before = live()
     for name in ("empty", "zeros", "ones", "rand", "randn"):
         for arguments in (size, (size,)):
-            with refuses(name, "size: got .*; wants (0 or more|an int|ints, or one tuple.*)$", error):
+            with refuses(name, "size: got .*; expected (0 or more|an int|ints, or one tuple.*)$", error):
                 getattr(shmem, name)(*arguments)
     with refuses("full", "size: got ", error):
         shmem.full(size, 1)
@@ -194,7 +196,7 @@ def test_array_converts_to_the_dtype_asked_for(dtype):
 @pytest.mark.parametrize("data", ["abc", None, {1: 2}, [[1], [2, 3]], object(), [1, "2"]], ids=str)
 def test_array_refuses_what_is_no_numbers(data):
     before = live()
-    with refuses("array", r"data: got an? \w+: (?s:.*); wants a tensor, a NumPy array or nested"):
+    with refuses("array", r"data: got an? \w+: (?s:.*); expected a tensor, a NumPy array or nested"):
         shmem.array(data)
     assert live() == before
 
@@ -206,7 +208,7 @@ def test_array_refuses_what_is_no_numbers(data):
 )
 def test_array_refuses_numpy_types_that_torch_lacks(data):
     before = live()
-    with refuses("array", "dtype: got .*; wants a boolean, ", shmem.DtypeError):
+    with refuses("array", "dtype: got .*; expected a boolean, ", shmem.DtypeError):
         shmem.array(data)
     assert live() == before
 
@@ -214,7 +216,7 @@ def test_array_refuses_numpy_types_that_torch_lacks(data):
 def test_array_refuses_sparse_tensors_and_other_devices():
     before = live()
     for data in (torch.eye(2).to_sparse(), torch.ones(2, device="meta")):
-        with refuses("array", r"data: got a torch\.\w+ tensor on \w+; wants dense data in CPU or GPU memory$"):
+        with refuses("array", r"data: got a torch\.\w+ tensor on \w+; expected dense data in CPU or GPU memory$"):
             shmem.array(data)
     assert live() == before
 
@@ -270,7 +272,7 @@ def test_rand_and_randn_draw_what_torch_draws(name, dtype, me):
 @pytest.mark.parametrize("name", ["rand", "randn"])
 def test_rand_and_randn_refuse_types_without_fractions(name, dtype):
     before = live()
-    with refuses(name, f"dtype: got {name_of(dtype)} elements; wants one of float16, ", shmem.DtypeError):
+    with refuses(name, f"dtype: got {name_of(dtype)} elements; expected one of float16, ", shmem.DtypeError):
         getattr(shmem, name)(3, dtype=dtype)
     assert live() == before
 
@@ -289,7 +291,7 @@ def test_randint_draws_what_torch_draws_within_its_bounds(dtype, me):
 @pytest.mark.parametrize("other", [3, (2, 3), [1.0], None], ids=repr)
 def test_like_refuses_what_is_no_array(name, other):
     more = (3,) if name == "full_like" else ()
-    with refuses(name, f"other: got an? {type(other).__name__}; wants a tensor"):
+    with refuses(name, f"other: got an? {type(other).__name__}; expected a tensor"):
         getattr(shmem, name)(other, *more)
 
 

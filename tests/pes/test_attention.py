@@ -288,28 +288,31 @@ def operands():
 
 
 REFUSED = [
-    ("q: got int; wants a torch tensor", {"q": 1}),
-    (r"q: got shape \(4, 16\); wants shape \(batch, tokens, heads, dim\)", {"q": torch.ones(4, 16)}),
+    ("q: got int; expected a torch tensor", {"q": 1}),
+    (r"q: got shape \(4, 16\); expected shape \(batch, tokens, heads, dim\)", {"q": torch.ones(4, 16)}),
     ("q: got torch.int32", {"q": torch.ones(2, 5, 4, 16, dtype=torch.int32)}),
     (
-        r"k: got shape \(2, 6, 2, 16\); wants shape \(batch 2, tokens 5, kv_heads, dim 16\)",
+        r"k: got shape \(2, 6, 2, 16\); expected shape \(batch 2, tokens 5, kv_heads, dim 16\)",
         {"k": torch.ones(2, 6, 2, 16)},
     ),
     ("k: got torch.float16", {"k": torch.ones(2, 5, 2, 16, dtype=torch.float16)}),
     ("k: got 3 heads, with 4 of q", {"k": torch.ones(2, 5, 3, 16), "v": torch.ones(2, 5, 3, 16)}),
-    (r"v: got shape \(2, 6, 2, 16\); wants shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
-    ("q: got heads of 257 elements; wants 1 to 256", {name: torch.ones(1, 1, 1, 257) for name in "qkv"}),
-    ("causal: got 1; wants True or False", {"causal": 1}),
+    (r"v: got shape \(2, 6, 2, 16\); expected shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
+    ("q: got heads of 257 elements; expected 1 to 256", {name: torch.ones(1, 1, 1, 257) for name in "qkv"}),
+    ("causal: got 1; expected True or False", {"causal": 1}),
     ("scale: got 'half'", {"scale": "half"}),
-    ("size: got 5.0; wants the tokens", {"size": 5.0}),
-    ("q: got 5 tokens; wants 999: this PE's of ", {"size": 999 * shmem.n_pes()}),
-    ("order: got 'sorted'; wants contiguous or zigzag", {"order": "sorted"}),
+    ("size: got 5.0; expected the tokens", {"size": 5.0}),
+    ("q: got 5 tokens; expected 999: this PE's of ", {"size": 999 * shmem.n_pes()}),
+    ("order: got 'sorted'; expected contiguous or zigzag", {"order": "sorted"}),
     ("out: got shape", {"out": torch.ones(2, 4, 8)}),
     ("out: got torch.bfloat16", {"out": torch.ones(2, 5, 4, 16, dtype=torch.bfloat16)}),
-    ("schedule: got 'words'; wants auto or library", {"schedule": "words"}),
-    (r"schedule: got \['copy_engine'\]; wants auto or library", {"schedule": ["copy_engine"]}),
-    (r"order: got \['zigzag'\]; wants contiguous or zigzag", {"order": ["zigzag"]}),
-    (r"schedule: got 'library' with scale -1\.0; wants auto, copy_engine or", {"schedule": "library", "scale": -1.0}),
+    ("schedule: got 'words'; expected auto or library", {"schedule": "words"}),
+    (r"schedule: got \['copy_engine'\]; expected auto or library", {"schedule": ["copy_engine"]}),
+    (r"order: got \['zigzag'\]; expected contiguous or zigzag", {"order": ["zigzag"]}),
+    (
+        r"schedule: got 'library' with scale -1\.0; expected auto, copy_engine or",
+        {"schedule": "library", "scale": -1.0},
+    ),
     ("team: got", {"team": shmem.TEAM_INVALID}),
 ]
 
@@ -335,7 +338,7 @@ def test_a_refusal_of_one_pe_is_raised_on_all():
 def test_calls_that_differ_between_pes_are_refused_on_all():
     if shmem.n_pes() < 2:
         pytest.skip("there is no other PE")
-    with refuses("attention", "causal: got False on PE 0 and True on PE 1; wants the same call", shmem.ShmemError):
+    with refuses("attention", "causal: got False on PE 0 and True on PE 1; expected the same call", shmem.ShmemError):
         ops.attention(**operands(), causal=shmem.my_pe() == 1)
 
 

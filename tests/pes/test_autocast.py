@@ -45,8 +45,8 @@ def test_the_first_of_several_dimensions_is_what_the_pes_share(library, me, npes
         ("gemm_reduce_scatter", a, npes * (own @ b)),
     ):  # fmt: skip
         torch.testing.assert_close(getattr(library, name)(given, b), wanted)
-    with refuses("all_gather_gemm", "size: got 7, with a of 4 dimensions; wants None, or matrices"):
+    with refuses("all_gather_gemm", "size: got 7, with a of 4 dimensions; expected None, or matrices"):
         library.all_gather_gemm(own, b, size=7)
     if npes > 1:
-        with refuses("gemm_reduce_scatter", "a: got 1 in the first of 3 dimensions; wants a multiple of the"):
+        with refuses("gemm_reduce_scatter", "a: got 1 in the first of 3 dimensions; expected a multiple of the"):
             library.gemm_reduce_scatter(torch.ones(1, 3, 4, device=here()), b)

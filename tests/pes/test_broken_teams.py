@@ -99,7 +99,7 @@ def test_a_call_that_ends_early_on_one_pe_is_an_error_on_all_and_so_are_later_on
             shmem.signal_set(gone, 1, pe)
     if me == npes - 1:
         shmem.signal_wait_until(gone, ">=", 1)
-    said = rf"team: got team of PEs 0, 1, \.\.\., whose \w+ has ended on PE 0 by {cause}.*; wants a team whose calls"
+    said = rf"team: got team of PEs 0, 1, \.\.\., whose \w+ has ended on PE 0 by {cause}.*; expected a team whose calls"
     for each in (call, team.sync):
         with pytest.raises(shmem.BrokenTeamError, match=said):
             each()
@@ -114,7 +114,7 @@ def test_a_call_that_ends_early_on_one_pe_is_an_error_on_all_and_so_are_later_on
 
 def refused(team, me, calls):
     """All calls of the team are refused, because of a time-out in a kernel of PE 0."""
-    said = rf"PE {me}: team: got team of .*, whose reduce_on_stream has ended on PE 0 by a time-out in 0.05 s; wants"
+    said = rf"PE {me}: team: got team of .*, whose reduce_on_stream has ended on PE 0 by a time-out in 0.05 s; expected"
     for call in calls:
         with pytest.raises(shmem.BrokenTeamError, match=said):
             call()

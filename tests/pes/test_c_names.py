@@ -375,9 +375,9 @@ def test_errors_of_routines_with_a_body_of_their_own_have_the_c_name_too(me):
     """The others', whose bodies are made of a table, are in test_c_names_calls."""
     private, symmetric = torch.zeros(8, dtype=torch.uint8), c.shmem_malloc(8)
     for call, words in (
-        (lambda: c.shmem_align(48, 64), "shmem_align: PE {me}: alignment: got 48; wants a power of two, 8 or more"),
+        (lambda: c.shmem_align(48, 64), "shmem_align: PE {me}: alignment: got 48; expected a power of two, 8 or more"),
         (lambda: c.shmem_ptr(private, 0), "shmem_ptr: PE {me}: target: got "),
-        (lambda: c.shmem_ptr(symmetric, 1.0), "shmem_ptr: PE {me}: pe: got 1.0; wants an int"),
+        (lambda: c.shmem_ptr(symmetric, 1.0), "shmem_ptr: PE {me}: pe: got 1.0; expected an int"),
         (lambda: c.shmem_free(private), "shmem_free: PE {me}: "),
     ):
         with pytest.raises(shmem.ShmemError) as caught:

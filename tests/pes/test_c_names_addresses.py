@@ -157,8 +157,8 @@ REFUSED = {  # what: (error, text, call of a symmetric array of 4 int64)
     "more than the storage holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*storage", lambda x: c.shmem_long_put(x, torch.zeros(2, dtype=torch.int64), 3, 0)),
     "more than the NumPy array holds": (shmem.OutOfRangeError, "shmem_long_put: .* source: .*array's 16", lambda x: c.shmem_long_put(x, np.zeros(2, int), 3, 0)),
     "a private dest": (shmem.NotSymmetricError, "private", lambda x: c.shmem_long_put(x.clone(), x, 1, 0)),
-    "a small integer as an address": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 5; wants .*one element", lambda x: c.shmem_long_put(x, 5, 1, 0)),
-    "an integer as an address where it is 0": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 0, which is NULL; wants .*one element", lambda x: c.shmem_long_put(x, 0, 1, 0)),
+    "a small integer as an address": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 5; expected .*one element", lambda x: c.shmem_long_put(x, 5, 1, 0)),
+    "an integer as an address where it is 0": (shmem.ArgumentError, "shmem_long_put: .* source: got the integer 0, which is NULL; expected .*one element", lambda x: c.shmem_long_put(x, 0, 1, 0)),
     "a list": (shmem.ArgumentError, "shmem_long_put: .* source: got a list", lambda x: c.shmem_long_put(x, [1, 2], 1, 0)),
     "a bool": (shmem.ArgumentError, "shmem_long_put: .* source: got a bool", lambda x: c.shmem_long_put(x, True, 1, 0)),
     "a transposed tensor": (shmem.ArgumentError, "contiguous", lambda x: c.shmem_long_put(x.view(2, 2).t(), x, 4, 0)),
@@ -169,7 +169,7 @@ REFUSED = {  # what: (error, text, call of a symmetric array of 4 int64)
     "a value the type cannot hold": (shmem.DtypeError, "value", lambda x: c.shmem_long_p(x, 1 << 70, 0)),
     "a stride of 0": (shmem.ArgumentError, "dst: got 0", lambda x: c.shmem_long_iput(x, x, 0, 1, 1, 0)),
     "a generic call of an int": (shmem.ArgumentError, "shmem_put: .* dest: got an int", lambda x: c.shmem_put(x.data_ptr(), x, 1, 0)),
-    "a generic call of another type": (shmem.DtypeError, "shmem_atomic_add: .* dest: got torch.int16 elements; wants one of int32, int64, uint32, uint64$", lambda x: c.shmem_atomic_add(x.view(torch.int16), 1, 0)),
+    "a generic call of another type": (shmem.DtypeError, "shmem_atomic_add: .* dest: got torch.int16 elements; expected one of int32, int64, uint32, uint64$", lambda x: c.shmem_atomic_add(x.view(torch.int16), 1, 0)),
     "a context that is none": (shmem.ArgumentError, "ctx", lambda x: c.shmem_ctx_long_put(3, x, x, 1, 0)),
     "an active set without this PE": (shmem.ArgumentError, "PE_start", lambda x: c.shmem_barrier((shmem.my_pe() + 1) % shmem.n_pes(), 0, 1, x)),
     "an active set past the last PE": (shmem.OutOfRangeError, "PE_size", lambda x: c.shmem_barrier(0, 1, shmem.n_pes() + 1, x)),
@@ -196,17 +196,17 @@ def test_a_call_with_too_few_or_too_many_arguments_is_a_type_error():
 
 
 GIVEN = {  # as in C, where pointers say where the answers go: (the call, what is wanted)
-    "shmem_ctx_create": ((0, None), r"got 2 arguments; wants \(options\), and returns \(status, ctx\)"),
-    "shmem_init_thread": ((0, None), r"got 2 arguments; wants \(requested\), and returns \(status, provided\)"),
-    "shmem_query_thread": ((None,), r"got 1 argument; wants \(\), and returns provided"),
-    "shmem_info_get_version": ((None, None), r"got 2 arguments; wants \(\), and returns \(major, minor\)"),
+    "shmem_ctx_create": ((0, None), r"got 2 arguments; expected \(options\), and returns \(status, ctx\)"),
+    "shmem_init_thread": ((0, None), r"got 2 arguments; expected \(requested\), and returns \(status, provided\)"),
+    "shmem_query_thread": ((None,), r"got 1 argument; expected \(\), and returns provided"),
+    "shmem_info_get_version": ((None, None), r"got 2 arguments; expected \(\), and returns \(major, minor\)"),
     "shmem_team_split_strided": (
         (c.SHMEM_TEAM_WORLD, 0, 1, 1, None, 0, None),
-        r"got 7 arguments; wants \(parent_team, .*, config_mask\), and returns \(status, new_team\)",
+        r"got 7 arguments; expected \(parent_team, .*, config_mask\), and returns \(status, new_team\)",
     ),
     "shmem_team_split_2d": (
         (c.SHMEM_TEAM_WORLD, 1, None, 0, None, None, 0, None),
-        r"got 8 arguments; wants \(parent_team, .*\), and returns \(status, xaxis_team, yaxis_team\)",
+        r"got 8 arguments; expected \(parent_team, .*\), and returns \(status, xaxis_team, yaxis_team\)",
     ),
 }
 

@@ -19,12 +19,12 @@ def symmetric(dtype=torch.int32, count=8):
 
 
 SOURCES = {  # what: (source of 2 elements for an int * name, what is said of it)
-    "longs": (lambda: torch.tensor([3, 7]), rf"got int64 elements; wants {INT}, {BYTES}"),
-    "floats of as many bytes": (lambda: torch.tensor([3.0, 7.0]), rf"got float32 elements; wants {INT}, {BYTES}"),
+    "longs": (lambda: torch.tensor([3, 7]), rf"got int64 elements; expected {INT}, {BYTES}"),
+    "floats of as many bytes": (lambda: torch.tensor([3.0, 7.0]), rf"got float32 elements; expected {INT}, {BYTES}"),
     "complex": (lambda: torch.zeros(2, dtype=torch.complex64), "got complex64 elements"),
     "halves": (lambda: np.zeros(2, np.float16), r"got float16 elements.*by \.view\(np\.uint8\)$"),
-    "booleans": (lambda: torch.ones(8, dtype=torch.bool), rf"got bool elements; wants {INT}, {BYTES}"),
-    "longs of NumPy": (lambda: np.array([3, 7]), rf"got int64 elements; wants {INT}, or their bytes by \.view\(np\.uint8\)$"),
+    "booleans": (lambda: torch.ones(8, dtype=torch.bool), rf"got bool elements; expected {INT}, {BYTES}"),
+    "longs of NumPy": (lambda: np.array([3, 7]), rf"got int64 elements; expected {INT}, or their bytes by \.view\(np\.uint8\)$"),
     "longs in foreign order": (lambda: np.zeros(2, ">i4"), "got >i4 elements"),
     "records": (lambda: np.zeros(2, [("a", "i4")]), r"got \[\('a', '<i4'\)\] elements"),
     "longs of ctypes": (lambda: LONGS, r"got c_long_Array_4's 64-bit integer elements.*ctypes\.c_void_p\)$"),
@@ -70,7 +70,7 @@ WORDS = {
 @pytest.mark.parametrize("what", WORDS)
 def test_a_word_of_another_type_is_refused(what):
     array = symmetric(torch.int64)
-    with refuses(r"shmem_\w+", r"\w+: got int64 elements; wants .*elements", shmem.DtypeError):
+    with refuses(r"shmem_\w+", r"\w+: got int64 elements; expected .*elements", shmem.DtypeError):
         WORDS[what](array)
     assert array.tolist() == [GUARD] * 8
 
@@ -91,7 +91,7 @@ def test_locks_signals_and_index_arrays_have_64_bits_signed_or_not():
         lambda: c.shmem_long_test_all(wide, 1, torch.zeros(1, dtype=torch.int64), c.SHMEM_CMP_EQ, 0),
         lambda: c.shmem_pe_quiet(torch.zeros(1, dtype=torch.int64), 1),
     ):
-        with pytest.raises(shmem.DtypeError, match=r"got int(32|64) elements; wants "):
+        with pytest.raises(shmem.DtypeError, match=r"got int(32|64) elements; expected "):
             call()
 
 
@@ -124,7 +124,7 @@ def test_names_that_count_bits_take_elements_of_that_size_and_mem_takes_all():
     shmem.barrier_all()
     assert dest[0] == left + 0.5 and dest[1:4].view(torch.int32).tolist() == [left, 0, 7]
     with pytest.raises(
-        shmem.DtypeError, match=r"source: got int64 elements; wants elements of 4 bytes, or their bytes by"
+        shmem.DtypeError, match=r"source: got int64 elements; expected elements of 4 bytes, or their bytes by"
     ):
         c.shmem_put32(dest, torch.tensor([3, 7]), 1, right)
 
@@ -147,7 +147,7 @@ def test_a_numpy_scalar_is_no_address(me):
     """a.numpy()[i] is a copy of the element, and its number may happen to be an address of something."""
     dest = symmetric()
     for scalar, got in ((np.int64(70000), "integer 70000"), (np.float32(7), "float32 7.0")):
-        with refuses("shmem_int_put", rf"source: got the NumPy {got}; wants an address: A\[i:\] is C's &A\[i\]$"):
+        with refuses("shmem_int_put", rf"source: got the NumPy {got}; expected an address: A\[i:\] is C's &A\[i\]$"):
             c.shmem_int_put(dest, scalar, 1, me)
     assert dest.tolist() == [GUARD] * 8
 
@@ -160,6 +160,6 @@ def test_a_numpy_scalar_is_no_address(me):
     lambda: c.shmem_realloc(symmetric(), 10),
 ])  # fmt: skip
 def test_an_allocation_of_no_whole_number_of_elements_is_refused(call):
-    text = r"^shmem_\w+: PE \d+: size: got 10 bytes; wants a multiple of 4, the bytes of an element of int32$"
+    text = r"^shmem_\w+: PE \d+: size: got 10 bytes; expected a multiple of 4, the bytes of an element of int32$"
     with pytest.raises(shmem.ArgumentError, match=text):
         call()

@@ -123,7 +123,7 @@ def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, tur
     if turns:
         _require_together(1)
         return
-    words = "cooperative: got a GPU that several PEs share; wants a GPU for each PE, or an NVIDIA GPU without MPS"
+    words = "cooperative: got a GPU that several PEs share; expected a GPU for each PE, or an NVIDIA GPU without MPS"
     with refuses("launch", words, shmem.LaunchError):
         _require_together(1)
 
@@ -131,7 +131,9 @@ def test_pes_that_divide_a_gpu_may_not_launch_cooperatively(vendor, service, tur
 @interpreted
 def test_grids_that_cannot_run_at_once_are_refused(me):
     count = shmem.zeros(1, dtype=torch.int64)
-    words = r"grid: got 2 programs; wants 1 in the interpreter, which runs the programs of a grid one after the other"
+    words = (
+        r"grid: got 2 programs; expected 1 in the interpreter, which runs the programs of a grid one after the other"
+    )
     with refuses("launch", words, shmem.LaunchError):
         shmem.launch(both_barriers, 2, count, 0, cooperative=True)
     with pytest.raises(Exception, match=f"ArgumentError.*kernel both_barriers: barrier_all_grid: PE {me}: {words}"):
@@ -168,7 +170,7 @@ def run_tuned(value, **options):
 @interpreted
 def test_kernels_of_autotune_and_heuristics_take_the_first_configuration_where_there_is_no_gpu():
     assert run_tuned(5) == [16, 32, 48, 5]
-    with refuses("launch", "options: got BLOCK; wants none that triton.autotune gives"):
+    with refuses("launch", "options: got BLOCK; expected none that triton.autotune gives"):
         run_tuned(5, BLOCK=16)
 
 
@@ -232,20 +234,23 @@ def test_the_configuration_whose_slowest_pe_is_fastest_is_taken_by_all_and_kept(
 
 
 REFUSED = [
-    (lambda: shmem.launch(note, 0), "grid: got 0; wants one to three ints, each 1 or more"),
-    (lambda: shmem.launch(note, (1, 1, 1, 1)), r"grid: got \(1, 1, 1, 1\); wants one to three"),
-    (lambda: shmem.launch(note, True), "grid: got True; wants one to three"),
-    (lambda: shmem.launch(print, 1), "kernel: got builtin_function_or_method; wants a function of triton.jit"),
-    (lambda: shmem.launch(note, 1, 1), "args: got missing a required argument: 'value'; wants the arguments of note"),
+    (lambda: shmem.launch(note, 0), "grid: got 0; expected one to three ints, each 1 or more"),
+    (lambda: shmem.launch(note, (1, 1, 1, 1)), r"grid: got \(1, 1, 1, 1\); expected one to three"),
+    (lambda: shmem.launch(note, True), "grid: got True; expected one to three"),
+    (lambda: shmem.launch(print, 1), "kernel: got builtin_function_or_method; expected a function of triton.jit"),
+    (
+        lambda: shmem.launch(note, 1, 1),
+        "args: got missing a required argument: 'value'; expected the arguments of note",
+    ),
     (
         lambda: shmem.launch(note, 1, 1, 2, 3, 4, 5),
-        "args: got too many positional arguments; wants the arguments of note",
+        "args: got too many positional arguments; expected the arguments of note",
     ),
     (
         lambda: shmem.launch(note, 1, 1, 2, num_wraps=3),
-        "options: got 'num_wraps'; wants a parameter of note, or an option",
+        "options: got 'num_wraps'; expected a parameter of note, or an option",
     ),
-    (lambda: shmem.launch(note, 1, 1, 2, team=3), "team: got int; wants a Team"),
+    (lambda: shmem.launch(note, 1, 1, 2, team=3), "team: got int; expected a Team"),
 ]
 
 

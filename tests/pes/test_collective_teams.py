@@ -240,26 +240,26 @@ def test_long_double_is_combined_by_numpy_in_uint8_memory(kind, me, npes, device
 def test_operands_that_do_not_fit_are_refused_and_nothing_changes(me, npes):
     small, source = shmem.zeros(4), shmem.full((2 * npes + 5,), 7.0)
     for name, call, pattern in (
-        ("fcollect", lambda: shmem.fcollect(small, source, 5), rf"target: got 4 elements; wants at least {5 * npes}: {npes} blocks of 5"),
-        ("fcollect", lambda: shmem.fcollect(source, small, 5), rf"(source: got 4 elements; wants at least 5|target: got .* {5 * npes})"),
-        ("alltoall", lambda: shmem.alltoall(source, source, 8), rf"target: got {2 * npes + 5} elements; wants at least {8 * npes}"),
-        ("alltoalls", lambda: shmem.alltoalls(source, small, 1, 4, 2), rf"source: got 4 elements; wants at least {(2 * npes - 1) * 4 + 1}"),
-        ("sum_inscan", lambda: shmem.sum_inscan(small, source), r"source: got \d+ elements, with target of 4 and source of \d+; wants at most"),
-        ("collect", lambda: shmem.collect(source, small, 5), r"size: got 5 elements, with source of 4; wants at most those"),
+        ("fcollect", lambda: shmem.fcollect(small, source, 5), rf"target: got 4 elements; expected at least {5 * npes}: {npes} blocks of 5"),
+        ("fcollect", lambda: shmem.fcollect(source, small, 5), rf"(source: got 4 elements; expected at least 5|target: got .* {5 * npes})"),
+        ("alltoall", lambda: shmem.alltoall(source, source, 8), rf"target: got {2 * npes + 5} elements; expected at least {8 * npes}"),
+        ("alltoalls", lambda: shmem.alltoalls(source, small, 1, 4, 2), rf"source: got 4 elements; expected at least {(2 * npes - 1) * 4 + 1}"),
+        ("sum_inscan", lambda: shmem.sum_inscan(small, source), r"source: got \d+ elements, with target of 4 and source of \d+; expected at most"),
+        ("collect", lambda: shmem.collect(source, small, 5), r"size: got 5 elements, with source of 4; expected at most those"),
     ):  # fmt: skip
         refused_by_all(shmem.OutOfRangeError, rf"^{name}: PE {me}: {pattern}", call, small, source)
     for stride in ((0, 1), (1, 0)):
-        refused_by_all(shmem.ArgumentError, rf"^alltoalls: PE {me}: [ts]st: got 0; wants 1 or more",
+        refused_by_all(shmem.ArgumentError, rf"^alltoalls: PE {me}: [ts]st: got 0; expected 1 or more",
                        lambda s=stride: shmem.alltoalls(source, source, *s, 1), source)  # fmt: skip
     if npes > 1:
-        refused_by_all(shmem.OutOfRangeError, rf"^alltoall: PE {me}: source: got {2 * npes + 5} elements; wants a multiple of {npes}, or a size",
+        refused_by_all(shmem.OutOfRangeError, rf"^alltoall: PE {me}: source: got {2 * npes + 5} elements; expected a multiple of {npes}, or a size",
                        lambda: shmem.alltoall(source, source), source)  # fmt: skip
 
 
 def test_collect_refuses_on_all_when_one_brings_too_much(me, npes):
     """What comes together is known to the call alone, and then to all members."""
     source, target = shmem.full(9, 7.0), shmem.zeros(8)
-    pattern = rf"^collect: PE {me}: target: got 8 elements on some PE; wants at least 9, which come together"
+    pattern = rf"^collect: PE {me}: target: got 8 elements on some PE; expected at least 9, which come together"
     refused_by_all(
         shmem.OutOfRangeError, pattern, lambda: shmem.collect(target, source, 9 if me == npes - 1 else 0), target
     )
@@ -268,7 +268,7 @@ def test_collect_refuses_on_all_when_one_brings_too_much(me, npes):
 def test_a_team_that_is_none_is_refused():
     array = shmem.ones(4)
     for call in CALLS.values():
-        with refuses(r"\w+", "team: got <TEAM_INVALID: no team>; wants a team this PE is in"):
+        with refuses(r"\w+", "team: got <TEAM_INVALID: no team>; expected a team this PE is in"):
             call(array, array, shmem.TEAM_INVALID) if call is not CALLS["alltoall"] else shmem.alltoall(
                 array, array, 1, shmem.TEAM_INVALID
             )

@@ -209,7 +209,7 @@ def test_reductions_refuse_types_they_are_not_defined_for(op, dtype, me):
         ("reduce", lambda: shmem.reduce(target, array, op)),
         (op + "_reduce", lambda: getattr(shmem, op + "_reduce")(target, array)),
     ):
-        text = rf"^{routine}: PE {me}: target: got {name_of(dtype)} elements; wants one of "
+        text = rf"^{routine}: PE {me}: target: got {name_of(dtype)} elements; expected one of "
         refused_by_all(shmem.DtypeError, text, call, array, target)
 
 
@@ -218,7 +218,7 @@ def test_reduce_refuses_operators_it_does_not_know(op, me):
     array = shmem.ones(4)
     refused_by_all(
         shmem.ArgumentError,
-        rf"^reduce: PE {me}: op: got .*; wants one of sum, prod, min, max, and, or, xor$",
+        rf"^reduce: PE {me}: op: got .*; expected one of sum, prod, min, max, and, or, xor$",
         lambda: shmem.reduce(array, array, op),
         array,
     )
@@ -236,20 +236,20 @@ def test_collectives_refuse_operands_that_do_not_fit(name, me):
     target, source, call = shmem.zeros(4), shmem.full(6, 7.0), COLLECTIVES[name]
     head = rf"^{name}: PE {me}: "
     for error, text, arguments, options in (
-        (shmem.OutOfRangeError, r"source: got 6 elements, with target of 4 and source of 6; wants at most",
+        (shmem.OutOfRangeError, r"source: got 6 elements, with target of 4 and source of 6; expected at most",
          (target, source), {}),
-        (shmem.OutOfRangeError, r"size: got 5 elements, with target of 4 and source of 6; wants", (target, source),
+        (shmem.OutOfRangeError, r"size: got 5 elements, with target of 4 and source of 6; expected", (target, source),
          {"size": 5}),
-        (shmem.OutOfRangeError, r"size: got 7 elements, with target of 6 and source of 6; wants", (source, source),
+        (shmem.OutOfRangeError, r"size: got 7 elements, with target of 6 and source of 6; expected", (source, source),
          {"size": 7}),
-        (shmem.OutOfRangeError, r"size: got -1; wants 0 or more", (target, source), {"size": -1}),
-        (shmem.ArgumentError, r"size: got 1.5; wants an int", (target, source), {"size": 1.5}),
-        (shmem.DtypeError, r"source: got int32 elements; wants the float32 of target",
+        (shmem.OutOfRangeError, r"size: got -1; expected 0 or more", (target, source), {"size": -1}),
+        (shmem.ArgumentError, r"size: got 1.5; expected an int", (target, source), {"size": 1.5}),
+        (shmem.DtypeError, r"source: got int32 elements; expected the float32 of target",
          (target, shmem.ones(4, dtype=torch.int32)), {}),
         (shmem.ArgumentError, r"source: got an array of shape \(2,\) that is not C-contiguous", (target, source[::3]),
          {}),
-        (shmem.ArgumentError, r"target: got a list; wants a torch tensor or a NumPy array", ([1.0], source), {}),
-        (shmem.ArgumentError, r"team: got str; wants a Team, or None for TEAM_WORLD", (target, source),
+        (shmem.ArgumentError, r"target: got a list; expected a torch tensor or a NumPy array", ([1.0], source), {}),
+        (shmem.ArgumentError, r"team: got str; expected a Team, or None for TEAM_WORLD", (target, source),
          {"team": "world"}),
     ):  # fmt: skip
         refused_by_all(error, head + text, lambda a=arguments, o=options: call(*a, **o), target, source)
@@ -258,12 +258,12 @@ def test_collectives_refuse_operands_that_do_not_fit(name, me):
 @pytest.mark.parametrize("root", [-1, 99])
 def test_broadcast_refuses_a_root_that_is_no_member(root, me, npes):
     target, source = shmem.zeros(4), shmem.full(4, 7.0)
-    pattern = rf"^broadcast: PE {me}: root: got {root}; wants a PE from 0 to {npes - 1} of TEAM_WORLD$"
+    pattern = rf"^broadcast: PE {me}: root: got {root}; expected a PE from 0 to {npes - 1} of TEAM_WORLD$"
     refused_by_all(shmem.OutOfRangeError, pattern, lambda: shmem.broadcast(target, source, root), target, source)
 
 
 @pytest.mark.parametrize("root", [None, "0", 0.0, False])
 def test_broadcast_refuses_a_root_that_is_no_int(root, me):
     target, source = shmem.zeros(4), shmem.full(4, 7.0)
-    pattern = rf"^broadcast: PE {me}: root: got {root!r}; wants an int$"
+    pattern = rf"^broadcast: PE {me}: root: got {root!r}; expected an int$"
     refused_by_all(shmem.ArgumentError, pattern, lambda: shmem.broadcast(target, source, root), target, source)

@@ -40,7 +40,7 @@ def test_every_call_counts_pes_in_the_contexts_team(group, me):
         assert word.tolist() == [left] * 8 and shmem.signal_fetch(signal) == left
         for call in (lambda pe: shmem.g(word[0:1], pe, ctx=ctx), lambda pe: shmem.p(word[0:1], 0, pe, ctx=ctx)):
             with pytest.raises(
-                shmem.OutOfRangeError, match=rf"PE {me}: pe: got {len(pes)}; wants a PE from 0 to {len(pes) - 1}"
+                shmem.OutOfRangeError, match=rf"PE {me}: pe: got {len(pes)}; expected a PE from 0 to {len(pes) - 1}"
             ):
                 call(len(pes))
         ctx.destroy()
@@ -74,7 +74,7 @@ def test_a_context_is_refused_after_its_end_and_writes_nothing(end, me, npes):
         lambda: shmem.p(word, 1, me, ctx=ctx), lambda: shmem.put(word, torch.ones(1, dtype=torch.int64), me, ctx=ctx),
         lambda: shmem.atomic_inc(word, me, ctx=ctx), lambda: shmem.g(word, me, ctx=ctx),
     ):  # fmt: skip
-        with pytest.raises(shmem.ArgumentError, match=rf"PE {me}: ctx: got <no context>; wants a context that"):
+        with pytest.raises(shmem.ArgumentError, match=rf"PE {me}: ctx: got <no context>; expected a context that"):
             call()
     assert word.item() == 0
     team.destroy()
@@ -93,7 +93,7 @@ def test_options_are_flags_and_others_are_refused():
         assert ctx and ctx.options == options
         ctx.destroy()
     for options in (8, -1, 1.0, "PRIVATE", None):
-        with refuses("create", "options: got .*; wants 0 or CTX.SERIALIZED, CTX.PRIVATE"):
+        with refuses("create", "options: got .*; expected 0 or CTX.SERIALIZED, CTX.PRIVATE"):
             shmem.Ctx.create(options)
 
 
@@ -102,11 +102,11 @@ def test_sessions_and_pcontrol_accept_what_the_specification_has():
     ctx.session_start()
     ctx.session_start(shmem.SESSION.BATCH)
     ctx.session_stop()
-    with refuses("session_start", "options: got 2; wants 0 or SESSION.BATCH"):
+    with refuses("session_start", "options: got 2; expected 0 or SESSION.BATCH"):
         ctx.session_start(2)
     for level in (0, 1, 2, 77):
         shmem.pcontrol(level)
-    with refuses("pcontrol", "level: got '1'; wants an int"):
+    with refuses("pcontrol", "level: got '1'; expected an int"):
         shmem.pcontrol("1")
 
 
@@ -124,11 +124,11 @@ def test_pe_quiet_completes_what_was_sent_to_the_pes_it_names(group, me, npes):
             shmem.wait_until(arrived, ">=", turn)
             assert torch.equal(target, payload(pes[(i - 1) % len(pes)], turn, 1000, torch.int64))
             team.sync()
-        with refuses("pe_quiet", f"pe: got {len(pes)}; wants a PE from 0", shmem.OutOfRangeError):
+        with refuses("pe_quiet", f"pe: got {len(pes)}; expected a PE from 0", shmem.OutOfRangeError):
             shmem.pe_quiet([0, len(pes)], ctx)
     shmem.pe_quiet(range(npes))
     shmem.pe_quiet(np.arange(0))
-    with refuses("pe_quiet", f"pe: got {npes}; wants a PE from 0", shmem.OutOfRangeError):
+    with refuses("pe_quiet", f"pe: got {npes}; expected a PE from 0", shmem.OutOfRangeError):
         shmem.pe_quiet([npes])
 
 
@@ -147,7 +147,7 @@ def test_a_pe_of_a_contexts_team_must_be_an_int(pe):
         ("p", lambda: shmem.p(word, 1, pe, ctx=shmem.CTX_DEFAULT)),
         ("pe_quiet", lambda: shmem.pe_quiet([pe])),
     ):
-        with refuses(routine, f"pe: got {pe!r}; wants an int$"):
+        with refuses(routine, f"pe: got {pe!r}; expected an int$"):
             call()
     shmem.barrier_all()
     assert word == 7

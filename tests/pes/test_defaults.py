@@ -35,7 +35,7 @@ def test_iput_begins_at_a_view_of_one_element_as_in_c(me, npes):
     shmem.iput(target[1:2], source[3:4], (me + 1) % npes, 3, 2, 3)
     shmem.barrier_all()
     assert target.tolist() == [0, 3, 0, 0, 5, 0, 0, 7]
-    with pytest.raises(shmem.OutOfRangeError, match=r"source: got 5 elements; wants at least 7"):
+    with pytest.raises(shmem.OutOfRangeError, match=r"source: got 5 elements; expected at least 7"):
         shmem.iput(target, source[3:4], me, 1, 2, 4)
 
 
@@ -70,14 +70,14 @@ def test_a_destroyed_context_equals_the_invalid_one_and_live_ones_only_themselve
 @pytest.mark.parametrize("value", [np.arange(3), [1, 2], torch.arange(2)], ids=["numpy", "list", "torch"])
 def test_full_with_an_array_is_refused(value):
     with pytest.raises(
-        shmem.ArgumentError, match=r"full: PE \d+: fill_value: got .* elements; wants one number; shmem.array"
+        shmem.ArgumentError, match=r"full: PE \d+: fill_value: got .* elements; expected one number; shmem.array"
     ):
         shmem.full(3, value)
 
 
 @pytest.mark.parametrize("size", [((2, 3), "i"), (3, torch.int64), ((2,), np.float32), ("f",)])
 def test_a_dtype_among_the_sizes_is_told_its_name(size):
-    with refuses("zeros", "size: got .*; wants ints, or one tuple .*dtype="):
+    with refuses("zeros", "size: got .*; expected ints, or one tuple .*dtype="):
         shmem.zeros(*size)
 
 
@@ -89,7 +89,7 @@ def test_constants_have_the_names_of_kernels():
 def test_align_beyond_the_heap_does_not_fit_and_hints_may_be_any_int():
     from pyshmem import shmem as c
 
-    with pytest.raises(shmem.HeapExhaustedError, match=rf"alignment: got {1 << 50}; wants at most "):
+    with pytest.raises(shmem.HeapExhaustedError, match=rf"alignment: got {1 << 50}; expected at most "):
         shmem.align(1 << 50, 64)
     assert c.shmem_align(1 << 50, 64) is None
     for hints in (-1, 1 << 40):

@@ -193,7 +193,7 @@ def test_an_unknown_sem_or_scope_is_an_error(bad):
     while error is not None:
         reasons.append(str(error))
         error = error.__cause__
-    assert "wants one of" in "".join(reasons)
+    assert "expected one of" in "".join(reasons)
     assert target.item() == 12
 
 

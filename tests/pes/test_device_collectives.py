@@ -318,13 +318,13 @@ def test_the_one_program_may_be_another_on_each_pe(me, npes):
 
 
 REFUSED = [
-    (plain, "sum_reduce", (torch.float32, torch.int32, 4), "DtypeError", "source: got a pointer to int32; wants a pointer to fp32"),
-    (plain, "xor_reduce", (torch.float32, torch.float32, 4), "DtypeError", "dest: got a pointer to fp32; wants a pointer to integers"),
-    (plain, "sum_inscan", (torch.float8_e5m2, torch.float8_e5m2, 4), "DtypeError", "dest: got a pointer to fp8e5; wants a pointer to integers, or to floats"),
+    (plain, "sum_reduce", (torch.float32, torch.int32, 4), "DtypeError", "source: got a pointer to int32; expected a pointer to fp32"),
+    (plain, "xor_reduce", (torch.float32, torch.float32, 4), "DtypeError", "dest: got a pointer to fp32; expected a pointer to integers"),
+    (plain, "sum_inscan", (torch.float8_e5m2, torch.float8_e5m2, 4), "DtypeError", "dest: got a pointer to fp8e5; expected a pointer to integers, or to floats"),
     (plain, "max_reduce_grid", (torch.int32, torch.int32, 4000), "NotSymmetricError", "dest: got 16000 bytes at heap offset"),
-    (plain, "fcollect", (torch.int32, torch.int32, -1), "OutOfRangeError", "nelems: got -.*; wants 0 or more"),
-    (rooted, "broadcast", (torch.int32, torch.int32, 4, 99), "OutOfRangeError", "PE_root: got 99; wants a PE from 0 to"),
-    (strided, "alltoalls", (torch.int32, torch.int32, 0, 1, 1), "OutOfRangeError", "dst: got 0; wants 1 or more"),
+    (plain, "fcollect", (torch.int32, torch.int32, -1), "OutOfRangeError", "nelems: got -.*; expected 0 or more"),
+    (rooted, "broadcast", (torch.int32, torch.int32, 4, 99), "OutOfRangeError", "PE_root: got 99; expected a PE from 0 to"),
+    (strided, "alltoalls", (torch.int32, torch.int32, 0, 1, 1), "OutOfRangeError", "dst: got 0; expected 1 or more"),
 ]  # fmt: skip
 
 
@@ -348,5 +348,5 @@ def test_a_grid_without_a_slot_for_each_program_is_refused(me, npes):
     plain[(2,)](ctx, array, array, 4, dev.sum_reduce_grid)
     plain[(1,)](ctx, array, array, 4, dev.sum_reduce)
     assert array.tolist() == [npes * npes] * 4
-    with pytest.raises(Exception, match=f"sum_reduce: PE {me}: grid: got program 2; wants at most 2"):
+    with pytest.raises(Exception, match=f"sum_reduce: PE {me}: grid: got program 2; expected at most 2"):
         plain[(3,)](ctx, array, array, 4, dev.sum_reduce_grid)

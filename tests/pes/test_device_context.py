@@ -45,7 +45,7 @@ def test_scratch_without_room_for_the_head_of_a_slot_is_refused(me, npes):
         got = f"{short.numel()} bytes, {whole_lines} of them from a multiple of 64 on"
         with pytest.raises(shmem.ArgumentError) as caught:
             shmem.device_context(scratch=short)
-        wants = f"wants {least} or more, for a team of {npes} PEs"
+        wants = f"expected {least} or more, for a team of {npes} PEs"
         assert str(caught.value) == f"device_context: PE {me}: scratch: got {got}; {wants}"
     assert shmem.device_context(scratch=scratch).scratch == scratch.data_ptr()
 
@@ -106,7 +106,7 @@ def test_device_context_is_local(me):
     ("arguments", "words"), [(("world",), "team: got str"), ((None, "disk"), "device: got 'disk'")]
 )
 def test_device_context_refuses_what_is_no_team_or_heap(arguments, words):
-    with refuses("device_context", f"{words}; wants "):
+    with refuses("device_context", f"{words}; expected "):
         shmem.device_context(*arguments)
 
 
@@ -122,7 +122,7 @@ def meet(ctx):
 
 def refuse_stale(launch):
     with pytest.raises(
-        InterpreterError, match=r": PE (\d+|\?): ctx: got a device context of before finalize; wants one from shmem"
+        InterpreterError, match=r": PE (\d+|\?): ctx: got a device context of before finalize; expected one from shmem"
     ) as caught:
         launch()
     assert isinstance(caught.value.__cause__, shmem.NotInitializedError)

@@ -56,7 +56,7 @@ def test_tiles_are_refused_by_name_for_near_pes_too_and_nothing_is_written(kerne
     data = shmem.full(64, GUARD, dtype=torch.int32)
     with pytest.raises(
         Exception,
-        match=rf"{call}: PE {me}: ctx: got the context of a team with PEs on other nodes; wants a device context of reach DIRECT",
+        match=rf"{call}: PE {me}: ctx: got the context of a team with PEs on other nodes; expected a device context of reach DIRECT",
     ) as refused:
         kernel[(1,)](shmem.device_context(), data, me)
     instead = {"all_reduce": "sum_reduce and its kin", "send": "put_signal with signal_wait_until"}.get(call)

@@ -22,7 +22,7 @@ N, TURNS = 3000, 4  # elements: several blocks of the wide copy and a tail
 
 @pytest.mark.skipif(not interpreter.active(), reason="kernels are compiled here")
 def test_gluon_is_refused_where_kernels_are_interpreted():
-    with pytest.raises(ImportError, match="Gluon has no interpreter: it wants a GPU"):
+    with pytest.raises(ImportError, match="Gluon has no interpreter: it needs a GPU"):
         importlib.import_module("pyshmem.device.gluon")
 
 

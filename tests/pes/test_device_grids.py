@@ -141,7 +141,7 @@ def test_only_the_members_of_the_partitions_team_run_its_grid(npes):
     if team:
         count_tiles[shmem.grid((4, 1), partition=part)](part, 2, 4, 2)
         assert (part.local == 1 + shmem.my_pe()).all() or team.my_pe() != shmem.my_pe()
-        with refuses("launch", "team: got .*; wants that of the grid's partition, .*"):
+        with refuses("launch", "team: got .*; expected that of the grid's partition, .*"):
             count_tiles.on(shmem.TEAM_SHARED)[shmem.grid((4, 1), partition=part)](part, 2, 4, 2)
     shmem.barrier_all()
 
@@ -150,21 +150,21 @@ def test_grids_that_are_not_of_the_tensors_tiles_are_refused(npes):
     part = shmem.partitioned((12 * npes, 4), block=6)
     plane = shmem.partitioned((4, 4), dim=1)
     for made, programs, words in (
-        (part, (5 * npes, 1), f"programs: got {5 * npes} programs along axis 0; wants {12 * npes} indices, divided by the extent of a tile that divides blocks of 6"),
-        (plane, 1, r"programs: got \(1,\); wants a count for dimension 1 too, which is distributed"),
+        (part, (5 * npes, 1), f"programs: got {5 * npes} programs along axis 0; expected {12 * npes} indices, divided by the extent of a tile that divides blocks of 6"),
+        (plane, 1, r"programs: got \(1,\); expected a count for dimension 1 too, which is distributed"),
     ):  # fmt: skip
         if npes > 1:
             with refuses("grid", words):
                 count_tiles[shmem.grid(programs, partition=made)](part, 1, 1, 2)
-    with refuses("grid", "partition: got Tensor; wants a PartitionedTensor, or None"):
+    with refuses("grid", "partition: got Tensor; expected a PartitionedTensor, or None"):
         shmem.grid(1, partition=part.local)
-    with refuses("jit", "function: got int; wants a function"):
+    with refuses("jit", "function: got int; expected a function"):
         shmem.jit(3)
 
 
 @interpreted
 def test_a_program_beyond_a_pes_tiles_is_refused(me, npes):
     part = shmem.partitioned((4 * npes, 4), dtype=torch.int32, block=2)
-    words = rf"my_tile: PE {me}: rows: got \d+; wants one from 0 to {4 * npes - 1} of the whole tensor"
+    words = rf"my_tile: PE {me}: rows: got \d+; expected one from 0 to {4 * npes - 1} of the whole tensor"
     with pytest.raises(Exception, match=words):
         count_tiles[(3, 1)](part, 2, 4, 2)

@@ -172,16 +172,16 @@ def bad_call(part, routine: tl.constexpr, arguments):
 def test_wrong_numbers_of_indices_and_unnamed_dimensions_are_refused(me, npes):
     cube, plane = shmem.partitioned((4, 4, 4), mesh=(npes, 1)), shmem.partitioned((4, 4), mesh=(npes, 1), block=1)
     cases = [
-        (cube, dev.load_at, (0, 0), "rows: got 2 indices; wants a tuple of 3"),
-        (plane, dev.load_at, ((0, 0, 0),), "rows: got 3 indices; wants a tuple of 2"),
-        (cube, dev.load_tile, ((0, 0, 0), (2, 2)), "col: got 2 extents; wants an extent for each of 3 dimensions"),
-        (plane, dev.owner, (0,), "dim: got None; wants a dimension from 0 to 1: not one is distributed here"),
-        (plane, dev.n_local, (0, 2), "dim: got 2; wants a dimension from 0 to 1"),
-        (plane, dev.load_tile, (0, 0, 2, 2), "row: got a tile of 0 to 1; wants one inside a block of 1, which one PE has; or across"),
+        (cube, dev.load_at, (0, 0), "rows: got 2 indices; expected a tuple of 3"),
+        (plane, dev.load_at, ((0, 0, 0),), "rows: got 3 indices; expected a tuple of 2"),
+        (cube, dev.load_tile, ((0, 0, 0), (2, 2)), "col: got 2 extents; expected an extent for each of 3 dimensions"),
+        (plane, dev.owner, (0,), "dim: got None; expected a dimension from 0 to 1: not one is distributed here"),
+        (plane, dev.n_local, (0, 2), "dim: got 2; expected a dimension from 0 to 1"),
+        (plane, dev.load_tile, (0, 0, 2, 2), "row: got a tile of 0 to 1; expected one inside a block of 1, which one PE has; or across"),
     ]  # fmt: skip
     for tensor, call, arguments, words in cases:
         refused(shmem.ArgumentError, f"{call.__name__}: PE {me}: {words}", bad_call, tensor.partition, call, arguments)
-    words = rf"owner: PE {me}: index: got 4; wants one from 0 to 3 of the whole tensor"
+    words = rf"owner: PE {me}: index: got 4; expected one from 0 to 3 of the whole tensor"
     refused(shmem.OutOfRangeError, words, bad_call, plane.partition, dev.owner, (4, None, 0))
-    words = rf"n_local: PE {me}: pe: got 1; wants one from 0 to 0 along the axis of the dimension"
+    words = rf"n_local: PE {me}: pe: got 1; expected one from 0 to 0 along the axis of the dimension"
     refused(shmem.OutOfRangeError, words, bad_call, plane.partition, dev.n_local, (1, 1))

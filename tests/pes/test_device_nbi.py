@@ -127,8 +127,8 @@ def test_nbi_calls_refuse_what_the_others_refuse(me, npes):
     for name, (arguments, _) in FORMS.items():
         routine, said = getattr(dev, f"atomic_{name}_nbi"), f"atomic_{name}_nbi: PE {me}: "
         for words, given in (
-            ("fetch: got a pointer to int32; wants a pointer to int64", (other, word, arguments, me)),
-            (f"pe: got {npes}; wants a PE .*", (fetch, word, arguments, npes)),
+            ("fetch: got a pointer to int32; expected a pointer to int64", (other, word, arguments, me)),
+            (f"pe: got {npes}; expected a PE .*", (fetch, word, arguments, npes)),
             ("pointers: got 8 bytes at an address in private memory; ", (fetch, fetch, arguments, me)),
         ):
             with pytest.raises(InterpreterError, match=said + words):
@@ -139,9 +139,13 @@ def test_nbi_calls_refuse_what_the_others_refuse(me, npes):
 @interpreted
 def test_pe_quiet_refuses_a_pe_that_is_none(me, npes):
     for pes, count, words in (
-        (torch.tensor([0, npes], dtype=torch.int32), 2, f"target_pes: got {npes}; wants a PE from 0 to {npes - 1} .*"),
-        (torch.tensor([0]), 1, "target_pes: got a pointer to int64; wants a pointer to int32"),
-        (torch.zeros(1, dtype=torch.int32), -1, "npes: got -1; wants 0 or more"),
+        (
+            torch.tensor([0, npes], dtype=torch.int32),
+            2,
+            f"target_pes: got {npes}; expected a PE from 0 to {npes - 1} .*",
+        ),
+        (torch.tensor([0]), 1, "target_pes: got a pointer to int64; expected a pointer to int32"),
+        (torch.zeros(1, dtype=torch.int32), -1, "npes: got -1; expected 0 or more"),
     ):
         with pytest.raises(InterpreterError, match=f"pe_quiet: PE {me}: {words}"):
             only_quiet[(1,)](shmem.device_context(), pes, count)

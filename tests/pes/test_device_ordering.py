@@ -66,7 +66,7 @@ def test_a_barrier_in_a_kernel_does_not_meet_one_of_the_host(kernel, routine, me
     if npes > 1:
         name = f"kernel {kernel.fn.__name__}: {routine}"
         call, said = (host, routine) if me == odd else (lambda: kernel[(1,)](ctx), name)
-        text = f"{said}: PE {me}: call: got {name} on PEs? 0.* and {routine} on PE {odd}; wants the same call"
+        text = f"{said}: PE {me}: call: got {name} on PEs? 0.* and {routine} on PE {odd}; expected the same call"
         refused_by_all(Exception, f"(^|ArgumentError.*){text}", call)
     for _ in range(3):
         kernel[(1,)](ctx)

@@ -296,11 +296,11 @@ def test_places_outside_the_tensor_are_refused_and_nothing_is_written(name, me):
     tensor = made(((7, 5), 0, 2), 1)
     value = (1.0,) if name in ("store_at", "atomic_add_at") else ()
     for argument, row, col, got, most in (("rows", 7, 0, 7, 6), ("rows", -1, 0, -1, 6), ("cols", 0, 5, 5, 4)):
-        words = rf"{name}: PE {me}: {argument}: got {got}; wants one from 0 to {most} of the whole tensor"
+        words = rf"{name}: PE {me}: {argument}: got {got}; expected one from 0 to {most} of the whole tensor"
         refused(shmem.OutOfRangeError, words, bad_call, tensor.partition, getattr(dev, name), (row, col, *value))
-    words = rf"{name}: PE {me}: rows: got 1.5; wants an integer"
+    words = rf"{name}: PE {me}: rows: got 1.5; expected an integer"
     refused(shmem.ArgumentError, words, bad_call, tensor.partition, getattr(dev, name), (1.5, 0, *value))
-    words = rf"{name}: PE {me}: part: got a pointer to fp32; wants the partition of a PartitionedTensor, as the first argument"
+    words = rf"{name}: PE {me}: part: got a pointer to fp32; expected the partition of a PartitionedTensor, as the first argument"
     refused(shmem.ArgumentError, words, bad_call, tensor.local, getattr(dev, name), (0, 0, *value))
     assert_same(tensor.gather(), whole((7, 5), 1))
 
@@ -310,15 +310,15 @@ def test_a_tile_of_two_blocks_is_refused_and_nothing_is_written(me):
     tensor = made(((14, 7), 0, 6), 1)
     columns = made(((7, 14), 1, 6), 1)
     for how in ("load", "store"):
-        words = rf"{how}_tile: PE {me}: row: got a tile of 4 to 7; wants one inside a block of 6, which one PE has; or across"
+        words = rf"{how}_tile: PE {me}: row: got a tile of 4 to 7; expected one inside a block of 6, which one PE has; or across"
         refused(shmem.ArgumentError, words, bad_tile, tensor.partition, 4, 0, how)
-        words = rf"{how}_tile: PE {me}: col: got a tile of 10 to 13; wants one inside a block of 6, which one PE has; or across"
+        words = rf"{how}_tile: PE {me}: col: got a tile of 10 to 13; expected one inside a block of 6, which one PE has; or across"
         refused(shmem.ArgumentError, words, bad_tile, columns.partition, 0, 10, how)
-        words = rf"{how}_tile: PE {me}: row: got -1; wants 0 or more"
+        words = rf"{how}_tile: PE {me}: row: got -1; expected 0 or more"
         refused(shmem.OutOfRangeError, words, bad_tile, tensor.partition, -1, 0, how)
     refused(
         shmem.ArgumentError,
-        rf"store_tile: PE {me}: value: got a block of fp32; wants a block of two dimensions",
+        rf"store_tile: PE {me}: value: got a block of fp32; expected a block of two dimensions",
         bad_tile,
         tensor.partition,
         0,
@@ -327,7 +327,7 @@ def test_a_tile_of_two_blocks_is_refused_and_nothing_is_written(me):
     )
     refused(
         shmem.ArgumentError,
-        rf"load_tile: PE {me}: row: got a block of int32; wants one number",
+        rf"load_tile: PE {me}: row: got a block of int32; expected one number",
         bad_tile,
         tensor.partition,
         0,
@@ -342,7 +342,7 @@ def test_a_tensor_that_was_freed_is_refused_in_kernels(me):
     tensor = made(((7, 5), 0, 2), 1)
     part = tensor.partition
     tensor.free()
-    words = rf"load_at: PE {me}: pointers: got 4 bytes at heap offset \d+; wants live .*"
+    words = rf"load_at: PE {me}: pointers: got 4 bytes at heap offset \d+; expected live .*"
     refused(shmem.NotSymmetricError, words, bad_call, part, dev.load_at, (0, 0))
 
 
@@ -352,7 +352,7 @@ def test_a_partition_of_before_finalize_is_refused(name, me):
     part = made(((7, 5), 0, 2), 1).partition
     part = part._replace(ctx=part.ctx._replace(generation=part.ctx.generation - 2))
     arguments = {"load_tile": (0, 0, 2, 2), "global_index": (0, 0)}.get(name, (0,))
-    words = rf"{name}: PE {me}: ctx: got a device context of before finalize; wants .*"
+    words = rf"{name}: PE {me}: ctx: got a device context of before finalize; expected .*"
     refused(shmem.NotInitializedError, words, bad_call, part, getattr(dev, name), arguments)
 
 
@@ -360,7 +360,7 @@ def test_a_partition_is_of_members_only(me, npes):
     team = shmem.TEAM_WORLD.split_strided(0, 1, 1)
     tensor = shmem.partitioned((4, 4), team=team)
     if me:
-        with refuses("partition", "team: got .*; wants a team this PE is in"):
+        with refuses("partition", "team: got .*; expected a team this PE is in"):
             _ = tensor.partition
     tensor.free()
     team.destroy()
@@ -370,12 +370,12 @@ def test_a_partition_is_of_members_only(me, npes):
 @pytest.mark.parametrize("dim", [0, 1])
 def test_indices_and_pes_that_there_are_not_are_refused(me, npes, dim):
     tensor = shmem.partitioned((7, 7), dtype=torch.int32, dim=dim)
-    with_row = r"index: got {}; wants one from 0 to 6 of the whole tensor"
+    with_row = r"index: got {}; expected one from 0 to 6 of the whole tensor"
     cases = [(dev.owner, (index,), with_row.format(index)) for index in (-1, 7)]
     cases += [(dev.local_index, (index,), with_row.format(index)) for index in (-1, 7)]
-    cases += [(dev.n_local, (pe,), rf"pe: got {pe}; wants a PE from 0 to {npes - 1} .*") for pe in (-1, npes)]
-    cases += [(dev.global_index, (0, npes), rf"pe: got {npes}; wants a PE from 0 to {npes - 1} .*")]
-    cases += [(dev.global_index, (7, me), r"number: got 7; wants one from 0 to \d+ of those that pe has")]
+    cases += [(dev.n_local, (pe,), rf"pe: got {pe}; expected a PE from 0 to {npes - 1} .*") for pe in (-1, npes)]
+    cases += [(dev.global_index, (0, npes), rf"pe: got {npes}; expected a PE from 0 to {npes - 1} .*")]
+    cases += [(dev.global_index, (7, me), r"number: got 7; expected one from 0 to \d+ of those that pe has")]
     for call, arguments, words in cases:
         refused(
             shmem.OutOfRangeError, f"{call.__name__}: PE {me}: {words}", bad_call, tensor.partition, call, arguments

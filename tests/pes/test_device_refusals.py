@@ -113,7 +113,7 @@ def word_of(name, memory):
 @every_word
 def test_private_memory_is_refused(refused, name, me):
     words = rf"{name}: PE {me}: {ONE_WORD[name][0]}: got 8 bytes at an address in private memory; "
-    words += rf"wants live symmetric memory of this PE; {NEAR}"
+    words += rf"expected live symmetric memory of this PE; {NEAR}"
     refused(shmem.NotSymmetricError, words, bad_call, *call_of(name, word_of(name, refused.private), me))
 
 
@@ -123,7 +123,7 @@ def test_freed_memory_is_refused(refused, name, me, npes):
     offset = gone.data_ptr() - cpu.base
     shmem.free(gone)
     refused.look()
-    words = rf"{name}: PE {me}: {ONE_WORD[name][0]}: got 8 bytes at heap offset {offset}; wants live .*; {NEAR}"
+    words = rf"{name}: PE {me}: {ONE_WORD[name][0]}: got 8 bytes at heap offset {offset}; expected live .*; {NEAR}"
     refused(shmem.NotSymmetricError, words, bad_call, *call_of(name, word_of(name, gone[:1]), npes - 1))
 
 
@@ -133,7 +133,7 @@ def test_an_address_behind_the_end_of_an_allocation_is_refused(refused, name, me
     start = refused.whole.data_ptr() - cpu.base
     behind = cpu.tensor(refused.whole.data_ptr() + 72, (1,), torch.int64)
     words = rf"{name}: PE {me}: {ONE_WORD[name][0]}: got 8 bytes at heap offset {start + 72}; "
-    words += rf"wants live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
+    words += rf"expected live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
     refused(shmem.NotSymmetricError, words, bad_call, *call_of(name, word_of(name, behind), me))
 
 
@@ -142,7 +142,7 @@ def test_another_pes_memory_is_no_symmetric_address(refused, name, me):
     _, _, right = near_neighbours()
     theirs = shmem.ptr(refused.whole, right)
     if right != me:  # alone, it is one's own
-        words = rf"{name}: PE {me}: {ONE_WORD[name][0]}: got 8 bytes at an address in private memory; wants .*"
+        words = rf"{name}: PE {me}: {ONE_WORD[name][0]}: got 8 bytes at an address in private memory; expected .*"
         refused(shmem.NotSymmetricError, words, bad_call, *call_of(name, word_of(name, theirs[:1]), me))
 
 
@@ -150,14 +150,14 @@ def test_another_pes_memory_is_no_symmetric_address(refused, name, me):
 @pytest.mark.parametrize("beyond", [-1, 0, 1000])
 def test_a_pe_out_of_range_is_refused(refused, name, beyond, me, npes):
     pe = beyond if beyond < 0 else npes + beyond
-    words = rf"{name}: PE {me}: pe: got {pe}; wants a PE from 0 to {npes - 1} of the context's team"
+    words = rf"{name}: PE {me}: pe: got {pe}; expected a PE from 0 to {npes - 1} of the context's team"
     refused(shmem.OutOfRangeError, words, bad_call, *call_of(name, word_of(name, refused.whole[:1]), pe))
 
 
 @every_word
 def test_an_address_that_is_a_number_is_refused(refused, name, me):
     argument, _ = ONE_WORD[name]
-    words = rf"{name}: PE {me}: {argument}: got a value of u?int64; wants a pointer to symmetric memory"
+    words = rf"{name}: PE {me}: {argument}: got a value of u?int64; expected a pointer to symmetric memory"
     refused(shmem.ArgumentError, words, bad_call, *call_of(name, refused.whole.data_ptr(), me))
 
 
@@ -167,14 +167,14 @@ def test_a_float_or_a_pointer_as_the_value_of_an_integer_is_refused(refused, nam
     pointee = "uint64" if name.startswith("signal") else "int64"
     word, values = word_of(name, refused.whole[:1]), ONE_WORD[name][1]
     for bad, got in ((1.5, "a value of fp32"), (refused.private, "a pointer to int64")):
-        words = rf"{name}: PE {me}: {argument}: got {got}; wants an integer, for a pointer to {pointee}"
+        words = rf"{name}: PE {me}: {argument}: got {got}; expected an integer, for a pointer to {pointee}"
         refused(shmem.DtypeError, words, bad_call, getattr(dev, name), (word, *[bad] * len(values), me))
 
 
 def test_a_pointer_as_the_value_of_a_float_is_refused(refused, me):
     word = refused.whole[:1].view(torch.float64)
     for name in ("p", "store", "atomic_set", "atomic_add"):
-        words = rf"{name}: PE {me}: value: got a pointer to int64; wants a number, for a pointer to fp64"
+        words = rf"{name}: PE {me}: value: got a pointer to int64; expected a number, for a pointer to fp64"
         refused(shmem.DtypeError, words, bad_call, getattr(dev, name), (word, refused.private, me))
 
 
@@ -193,7 +193,7 @@ def test_bulk_calls_refuse_what_crosses_the_end_of_an_allocation(refused, name, 
     start, beside = refused.whole.data_ptr() - cpu.base, shmem.zeros(64, dtype=torch.int64)
     refused.look()
     words = rf"{name}: PE {me}: {BULK[name][0]}: got 80 bytes at heap offset {start}; "
-    words += rf"wants live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
+    words += rf"expected live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
     refused(shmem.NotSymmetricError, words, bad_call, *bulk(name, refused.whole, refused.private, 10, me))
     assert beside.tolist() == [0] * 64
 
@@ -205,16 +205,16 @@ def test_bulk_calls_refuse_private_memory_and_pes_counts_and_pointers_that_are_n
     good = bulk(name, refused.whole, refused.private, 4, me)
     cases = [
         (shmem.NotSymmetricError, f"{near}: got 32 bytes at .*", bulk(name, refused.private, refused.whole, 4, me)),
-        (shmem.OutOfRangeError, f"pe: got {npes}; wants .*", bulk(name, refused.whole, refused.private, 4, npes)),
-        (shmem.OutOfRangeError, "pe: got -1; wants .*", bulk(name, refused.whole, refused.private, 4, -1)),
-        (shmem.OutOfRangeError, "nelems: got -1; wants 0 or more", bulk(name, refused.whole, refused.private, -1, me)),
-        (shmem.ArgumentError, "nelems: got 1.5; wants an integer", bulk(name, refused.whole, refused.private, 1.5, me)),
-        (shmem.ArgumentError, "pe: got None; wants an integer", bulk(name, refused.whole, refused.private, 4, None)),
-        (shmem.ArgumentError, "pe: got a pointer to int64; wants an integer", (good[0], (*good[1][:3], refused.whole))),
-        (shmem.DtypeError, f"{far}: got a pointer to fp64; wants a pointer to int64",
+        (shmem.OutOfRangeError, f"pe: got {npes}; expected .*", bulk(name, refused.whole, refused.private, 4, npes)),
+        (shmem.OutOfRangeError, "pe: got -1; expected .*", bulk(name, refused.whole, refused.private, 4, -1)),
+        (shmem.OutOfRangeError, "nelems: got -1; expected 0 or more", bulk(name, refused.whole, refused.private, -1, me)),
+        (shmem.ArgumentError, "nelems: got 1.5; expected an integer", bulk(name, refused.whole, refused.private, 1.5, me)),
+        (shmem.ArgumentError, "pe: got None; expected an integer", bulk(name, refused.whole, refused.private, 4, None)),
+        (shmem.ArgumentError, "pe: got a pointer to int64; expected an integer", (good[0], (*good[1][:3], refused.whole))),
+        (shmem.DtypeError, f"{far}: got a pointer to fp64; expected a pointer to int64",
          bulk(name, refused.whole, refused.private.double(), 4, me)),
-        (shmem.DtypeError, f"{far}: got a value of int32; wants a pointer to int64", bulk(name, refused.whole, 7, 4, me)),
-        (shmem.ArgumentError, f"{near}: got a value of u?int64; wants a pointer .*",
+        (shmem.DtypeError, f"{far}: got a value of int32; expected a pointer to int64", bulk(name, refused.whole, 7, 4, me)),
+        (shmem.ArgumentError, f"{near}: got a value of u?int64; expected a pointer .*",
          bulk(name, refused.whole.data_ptr(), refused.private, 4, me)),
     ]  # fmt: skip
     for kind, words, arguments in cases:
@@ -244,7 +244,7 @@ def test_bulk_calls_refuse_the_other_operand_if_it_is_on_the_heap_and_too_short(
     start = refused.whole.data_ptr() - cpu.base
     argument, arguments = LOCAL[name]
     words = rf"{name}: PE {me}: {argument}: got 80 bytes at heap offset {start}; "
-    words += rf"wants live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
+    words += rf"expected live symmetric memory of this PE; the nearest allocation is {start} to {start + 72}"
     bad_call_of = getattr(dev, name), arguments(near, refused.whole, signal, me)
     refused(shmem.NotSymmetricError, words, bad_call, *bad_call_of)
 
@@ -260,15 +260,15 @@ def test_bulk_calls_accept_the_other_operand_if_it_is_just_long_enough_or_privat
 
 def test_atomics_refuse_an_order_or_a_scope_that_there_is_not(refused, me):
     for wrong, words in (
-        (("seq_cst", "sys"), "sem: got 'seq_cst'; wants one of relaxed, acquire, release, acq_rel"),
-        (("release", "world"), "scope: got 'world'; wants one of sys, gpu, cta"),
+        (("seq_cst", "sys"), "sem: got 'seq_cst'; expected one of relaxed, acquire, release, acq_rel"),
+        (("release", "world"), "scope: got 'world'; expected one of sys, gpu, cta"),
     ):
         arguments = dev.atomic_add, (refused.whole[:1], 1, me, None, *wrong)
         refused(shmem.ArgumentError, f"atomic_add: PE {me}: {words}", bad_call, *arguments)
 
 
 def test_calls_on_one_pointer_refuse_blocks_and_name_what_takes_them(refused, me):
-    block = "got a block of pointers to int64; wants one pointer; load, store and atomics take blocks"
+    block = "got a block of pointers to int64; expected one pointer; load, store and atomics take blocks"
     for name, rest in (("put", (refused.private, 1, me)), ("p", (1, me)), ("g", (me,)), ("signal_set", (1, me))):
         argument = "sig_addr" if name == "signal_set" else "source" if name == "g" else "dest"
         words = rf"{name}: PE {me}: {argument}: {block}"
@@ -297,13 +297,21 @@ def bad_blocks(ctx, dest, source, case: tl.constexpr):
 @pytest.mark.parametrize(
     ("case", "kind", "words"),
     [
-        ("pe", shmem.ArgumentError, "put: .* pe: got a block of int32; wants one PE"),
-        ("nelems", shmem.ArgumentError, "put: .* nelems: got a block of int32; wants one number"),
-        ("source", shmem.DtypeError, "put: .* source: got a block of pointers to int64; wants a pointer to int64"),
-        ("value of p", shmem.ArgumentError, "p: .* value: got a block of int32; wants a scalar, for one pointer"),
-        ("value of add", shmem.ArgumentError, "atomic_add: .* value: got a block of int32; wants a scalar, for one .*"),
-        ("shapes", shmem.ArgumentError, r"store: .* pointers: got shapes \(4,\), \(8,\); wants pe and mask that .*"),
-        ("mask", shmem.ArgumentError, r"store: .* pointers: got shapes \(4,\), \(1,\), \(8,\); wants pe and mask .*"),
+        ("pe", shmem.ArgumentError, "put: .* pe: got a block of int32; expected one PE"),
+        ("nelems", shmem.ArgumentError, "put: .* nelems: got a block of int32; expected one number"),
+        ("source", shmem.DtypeError, "put: .* source: got a block of pointers to int64; expected a pointer to int64"),
+        ("value of p", shmem.ArgumentError, "p: .* value: got a block of int32; expected a scalar, for one pointer"),
+        (
+            "value of add",
+            shmem.ArgumentError,
+            "atomic_add: .* value: got a block of int32; expected a scalar, for one .*",
+        ),
+        ("shapes", shmem.ArgumentError, r"store: .* pointers: got shapes \(4,\), \(8,\); expected pe and mask that .*"),
+        (
+            "mask",
+            shmem.ArgumentError,
+            r"store: .* pointers: got shapes \(4,\), \(1,\), \(8,\); expected pe and mask .*",
+        ),
     ],
 )
 def test_blocks_where_there_is_one_place_are_refused(refused, case, kind, words):
@@ -337,10 +345,10 @@ def test_masked_out_lanes_may_have_any_address_and_any_pe(how, me, npes):
 def test_one_lane_too_many_is_refused_and_no_lane_is_written(refused, how, me, npes):
     name = "atomic_add" if how == "add" else how
     end = refused.whole.data_ptr() - cpu.base + 72
-    words = rf"{name}: PE {me}: pointers: got 8 bytes at heap offset {end}; wants live .*; {NEAR}"
+    words = rf"{name}: PE {me}: pointers: got 8 bytes at heap offset {end}; expected live .*; {NEAR}"
     refused(shmem.NotSymmetricError, words, tile, refused.whole, 10, me, 0, how)
     for wrong in (-1, npes):
-        words = rf"{name}: PE {me}: pe: got {wrong}; wants a PE from 0 to {npes - 1} of the context's team"
+        words = rf"{name}: PE {me}: pe: got {wrong}; expected a PE from 0 to {npes - 1} of the context's team"
         refused(shmem.OutOfRangeError, words, tile, refused.whole, 9, wrong, 0, how)
 
 
@@ -355,13 +363,13 @@ def test_put_signal_refuses_before_it_moves_anything(refused, me, npes):
         (shmem.NotSymmetricError, "dest: got 64 bytes at .*", (private, whole, 8, signal, 1, op, me)),
         (shmem.NotSymmetricError, "sig_addr: got 8 bytes at .*", (whole, private, 8, private.view(torch.uint64), 1, op, me)),
         (shmem.OutOfRangeError, f"pe: got {npes}; .*", (whole, private, 8, signal, 1, op, npes)),
-        (shmem.DtypeError, "sig_addr: got a pointer to int64; wants .*", (whole, private, 2, whole[5:], 1, op, me)),
-        (shmem.DtypeError, "source: got a pointer to fp32; wants .*", (whole, private.float(), 8, signal, 1, op, me)),
-        (shmem.DtypeError, "signal: got a value of fp32; wants an integer, .*", (whole, private, 8, signal, 1.0, op, me)),
+        (shmem.DtypeError, "sig_addr: got a pointer to int64; expected .*", (whole, private, 2, whole[5:], 1, op, me)),
+        (shmem.DtypeError, "source: got a pointer to fp32; expected .*", (whole, private.float(), 8, signal, 1, op, me)),
+        (shmem.DtypeError, "signal: got a value of fp32; expected an integer, .*", (whole, private, 8, signal, 1.0, op, me)),
         (shmem.DtypeError, "signal: got a pointer to int64; .*", (whole, private, 8, signal, private, op, me)),
-        (shmem.ArgumentError, "sig_op: got 2; wants one of dev.SIGNAL_.*", (whole, private, 8, signal, 1, 2, me)),
-        (shmem.ArgumentError, "sig_addr: got an element of dest; wants .*", (whole, private, 8, inside[7:], 1, op, me)),
-        (shmem.OutOfRangeError, "nelems: got -2; wants 0 or more", (whole, private, -2, signal, 1, op, me)),
+        (shmem.ArgumentError, "sig_op: got 2; expected one of dev.SIGNAL_.*", (whole, private, 8, signal, 1, 2, me)),
+        (shmem.ArgumentError, "sig_addr: got an element of dest; expected .*", (whole, private, 8, inside[7:], 1, op, me)),
+        (shmem.OutOfRangeError, "nelems: got -2; expected 0 or more", (whole, private, -2, signal, 1, op, me)),
     ]  # fmt: skip
     for kind, words, arguments in cases:
         refused(kind, rf"put_signal: PE {me}: {words}", bad_signal, *arguments)
@@ -380,31 +388,27 @@ def test_waits_refuse_at_once(refused, name, me, npes):
         shmem.NotSymmetricError, rf"{head} {argument}: got 8 bytes at .*", bad_wait, routine, private, dev.CMP_EQ, 1
     )
     refused(
-        shmem.DtypeError, rf"{head} {argument}: got a pointer to fp64; wants .*",
+        shmem.DtypeError, rf"{head} {argument}: got a pointer to fp64; expected .*",
         bad_wait, routine, refused.whole.view(torch.float64), dev.CMP_EQ, 1,
     )  # fmt: skip
     refused(shmem.DtypeError, rf"{head} value: got a value of fp32; .*", bad_wait, routine, word, dev.CMP_EQ, 1.5)
     for cmp in (6, -1, ">="):
         wants = "one of dev.CMP_EQ, CMP_NE, CMP_GT, CMP_GE, CMP_LT, CMP_LE"
-        refused(shmem.ArgumentError, rf"{head} cmp: got {cmp!r}; wants {wants}", bad_wait, routine, word, cmp, 1)
+        refused(shmem.ArgumentError, rf"{head} cmp: got {cmp!r}; expected {wants}", bad_wait, routine, word, cmp, 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int16, torch.float16, torch.bfloat16, torch.bool], ids=str)
 def test_atomics_refuse_small_elements(refused, dtype, me):
     word = refused.whole[:1].view(torch.uint8)[: dtype.itemsize].view(dtype)
     for name in ("add", "set", "fetch", "compare_swap", "inc"):
-        words = (
-            rf"atomic_{name}: PE {me}: pointers: got a pointer to \w+; wants a pointer to an integer or float of 4 .*"
-        )
+        words = rf"atomic_{name}: PE {me}: pointers: got a pointer to \w+; expected a pointer to an integer or float of 4 .*"
         refused(shmem.DtypeError, words, bad_call, *call_of(f"atomic_{name}", word, me))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 def test_bitwise_atomics_refuse_floats(refused, dtype, me):
     for name in ("and", "or", "xor", "fetch_and", "fetch_or", "fetch_xor"):
-        words = (
-            rf"atomic_{name}: PE {me}: pointers: got a pointer to fp\d\d; wants a pointer to an integer of 4 or 8 bytes"
-        )
+        words = rf"atomic_{name}: PE {me}: pointers: got a pointer to fp\d\d; expected a pointer to an integer of 4 or 8 bytes"
         refused(shmem.DtypeError, words, bad_call, *call_of(f"atomic_{name}", refused.whole.view(dtype), me))
 
 
@@ -415,7 +419,7 @@ def without_context(word, routine: tl.constexpr, pe):
 
 def test_a_call_without_the_context_says_what_is_missing(refused, me):
     with pytest.raises(
-        InterpreterError, match=r"atomic_add: PE \d+: ctx: got a pointer to int64; wants a device context"
+        InterpreterError, match=r"atomic_add: PE \d+: ctx: got a pointer to int64; expected a device context"
     ):
         without_context[(1,)](refused.whole, dev.atomic_add, me)
 
@@ -427,7 +431,9 @@ def ordering(word, routine: tl.constexpr):
 
 @pytest.mark.parametrize("name", ["fence", "quiet", "barrier_all", "sync_all"])
 def test_what_orders_wants_a_context_too(refused, name):
-    with pytest.raises(InterpreterError, match=rf"{name}: PE \d+: ctx: got a pointer to int64; wants a device context"):
+    with pytest.raises(
+        InterpreterError, match=rf"{name}: PE \d+: ctx: got a pointer to int64; expected a device context"
+    ):
         ordering[(1,)](refused.whole, getattr(dev, name))
 
 
@@ -448,15 +454,13 @@ def with_context():
 @pytest.mark.parametrize(("name", "count"), list(with_context()))
 def test_none_in_place_of_the_context_is_named(refused, name, count):
     routine = name.removesuffix("_grid")
-    words = rf"kernel without_any: {routine}(_grid)?: PE \d+: ctx: got None; wants a device context, which .*, as the first argument"
+    words = rf"kernel without_any: {routine}(_grid)?: PE \d+: ctx: got None; expected a device context, which .*, as the first argument"
     with pytest.raises(InterpreterError, match=words):
         without_any[(1,)](refused.whole, getattr(dev, name), (refused.whole,) * count)
 
 
 def test_the_second_context_is_named_by_its_own_name(refused):
-    words = (
-        r"translate_pe: PE \d+: dest_ctx: got None; wants a device context, which shmem.device_context\(\) returns\W*$"
-    )
+    words = r"translate_pe: PE \d+: dest_ctx: got None; expected a device context, which shmem.device_context\(\) returns\W*$"
     with pytest.raises(InterpreterError, match=words):
         bad_call[(1,)](shmem.device_context(), dev.translate_pe, (0, None))
 
@@ -472,7 +476,7 @@ def outer_kernel(ctx, word, pe):
 
 
 def test_the_kernel_that_was_launched_is_named_where_a_helper_made_the_call(refused, npes):
-    with pytest.raises(InterpreterError, match=r"kernel outer_kernel: p: PE \d+: pe: got \d+; wants"):
+    with pytest.raises(InterpreterError, match=r"kernel outer_kernel: p: PE \d+: pe: got \d+; expected"):
         outer_kernel[(1,)](shmem.device_context(), refused.whole, npes)
 
 

@@ -97,19 +97,19 @@ def test_strided_copies_refuse_what_does_not_fit_and_write_nothing(name, me, npe
     near, far = ("dest", "source") if name.endswith("put") else ("source", "dest")
     count, bsize, nbytes = ("nblocks", 2, 101 * 8) if name.startswith("ib") else ("nelems", 1, 100 * 8)
     cases = [
-        (shmem.OutOfRangeError, f"dst: got 0; wants {bsize} or more", (0, 1, bsize, 3, me)),
-        (shmem.OutOfRangeError, "sst: got -1; wants 1 or more", (2, -1, bsize, 3, me)),
-        (shmem.OutOfRangeError, f"{count}: got -3; wants 0 or more", (2, 2, bsize, -3, me)),
-        (shmem.OutOfRangeError, f"pe: got {npes}; wants a PE .*", (2, 2, bsize, 3, npes)),
-        (shmem.ArgumentError, "dst: got 2.5; wants an integer", (2.5, 2, bsize, 3, me)),
+        (shmem.OutOfRangeError, f"dst: got 0; expected {bsize} or more", (0, 1, bsize, 3, me)),
+        (shmem.OutOfRangeError, "sst: got -1; expected 1 or more", (2, -1, bsize, 3, me)),
+        (shmem.OutOfRangeError, f"{count}: got -3; expected 0 or more", (2, 2, bsize, -3, me)),
+        (shmem.OutOfRangeError, f"pe: got {npes}; expected a PE .*", (2, 2, bsize, 3, npes)),
+        (shmem.ArgumentError, "dst: got 2.5; expected an integer", (2.5, 2, bsize, 3, me)),
         (shmem.NotSymmetricError, f"{near}: got {nbytes + 8} bytes at .*", (50, 50, bsize, 3, me)),
     ]
     if bsize > 1:
-        cases.append((shmem.OutOfRangeError, "dst: got 2; wants 3 or more", (2, 3, 3, 3, me)))
-        cases.append((shmem.OutOfRangeError, "bsize: got -1; wants 0 or more", (2, 3, -1, 3, me)))
+        cases.append((shmem.OutOfRangeError, "dst: got 2; expected 3 or more", (2, 3, 3, 3, me)))
+        cases.append((shmem.OutOfRangeError, "bsize: got -1; expected 0 or more", (2, 3, -1, 3, me)))
     for kind, words, arguments in cases:
         refused(kind, rf"{name}: PE {me}: {words}", name, (whole, private), *arguments)
-    words = rf"{name}: PE {me}: {far}: got a pointer to fp32; wants a pointer to int64"
+    words = rf"{name}: PE {me}: {far}: got a pointer to fp32; expected a pointer to int64"
     refused(shmem.DtypeError, words, name, (whole, private.float()), 3, 3, bsize, 3, me)
     assert whole.tolist() == [0] * 100 and private.tolist() == [1] * 100
 

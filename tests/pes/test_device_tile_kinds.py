@@ -148,7 +148,7 @@ def scattered(ctx, x, op: tl.constexpr):
 def test_what_is_no_operator_is_refused(op, me):
     x = shmem.zeros(64, dtype=torch.int32)
     for kernel, routine in ((reduced, "all_reduce"), (scattered, "reduce_scatter")):
-        with pytest.raises(Exception, match=rf"{routine}: PE {me}: op: got {op!r}; wants one of sum, prod, min"):
+        with pytest.raises(Exception, match=rf"{routine}: PE {me}: op: got {op!r}; expected one of sum, prod, min"):
             kernel[(1,)](shmem.device_context(), x, op)
 
 
@@ -166,10 +166,10 @@ def bad_call(ctx, x, pe, CALL: tl.constexpr):
 
 @interpreted
 @pytest.mark.parametrize(("call", "words"), [
-    ("recv", "recv: PE {me}: like: got a pointer to int32; wants numbers in registers"),
-    ("to", "sendrecv: PE {me}: to: got 99; wants a PE from 0"),
-    ("of", "sendrecv: PE {me}: of: got 99; wants a PE from 0"),
-    ("root", "broadcast: PE {me}: root: got 99; wants a PE from 0"),
+    ("recv", "recv: PE {me}: like: got a pointer to int32; expected numbers in registers"),
+    ("to", "sendrecv: PE {me}: to: got 99; expected a PE from 0"),
+    ("of", "sendrecv: PE {me}: of: got 99; expected a PE from 0"),
+    ("root", "broadcast: PE {me}: root: got 99; expected a PE from 0"),
 ])  # fmt: skip
 def test_a_refusal_names_the_argument_as_the_call_does(call, words, me):
     x = shmem.zeros(4, dtype=torch.int32)
@@ -194,11 +194,11 @@ def bad_axis(ctx, x, CALL: tl.constexpr, AXIS: tl.constexpr):
 
 @interpreted
 @pytest.mark.parametrize(("call", "axis", "words"), [
-    ("reduce_scatter", 2, "reduce_scatter: PE {me}: axis: got 2; wants a dimension of the tile, from 0 to 1"),
-    ("all_to_all", -1, "all_to_all: PE {me}: axis: got -1; wants a dimension of the tile, from 0 to 1"),
-    ("all_gather", "rows", "all_gather: PE {me}: axis: got 'rows'; wants a dimension of the tile, from 0 to 1"),
-    ("scalar", 0, "all_gather: PE {me}: tile: got a value of int32; wants a block, for an axis"),
-    ("scan", 0, "scan: PE {me}: tile: got a block of int1; wants a dtype that sum is defined for"),
+    ("reduce_scatter", 2, "reduce_scatter: PE {me}: axis: got 2; expected a dimension of the tile, from 0 to 1"),
+    ("all_to_all", -1, "all_to_all: PE {me}: axis: got -1; expected a dimension of the tile, from 0 to 1"),
+    ("all_gather", "rows", "all_gather: PE {me}: axis: got 'rows'; expected a dimension of the tile, from 0 to 1"),
+    ("scalar", 0, "all_gather: PE {me}: tile: got a value of int32; expected a block, for an axis"),
+    ("scan", 0, "scan: PE {me}: tile: got a block of int1; expected a dtype that sum is defined for"),
 ])  # fmt: skip
 def test_a_wrong_axis_is_refused(call, axis, words, me):
     x = shmem.zeros(8, dtype=torch.int32)
@@ -212,9 +212,7 @@ def test_a_dimension_with_less_than_an_index_for_each_member_is_refused(me, npes
         pytest.skip("two rows are enough for two PEs")
     x, members = shmem.zeros(8, dtype=torch.int32), 1 << (npes - 1).bit_length()
     for call in ("reduce_scatter", "all_to_all"):
-        words = (
-            f"{call}: PE {me}: tile: got a block of int32; wants a block whose dimension 0 is a multiple of {members}"
-        )
+        words = f"{call}: PE {me}: tile: got a block of int32; expected a block whose dimension 0 is a multiple of {members}"
         with pytest.raises(Exception, match=words):
             bad_axis[(1,)](shmem.device_context(), x, call, 0)
 
@@ -249,7 +247,9 @@ def fetching(ctx, fetch, words):
 @interpreted
 def test_a_fetch_without_room_for_all_words_is_refused_before_any_changes(me):
     fetch, words = shmem.zeros(1, dtype=torch.int64), shmem.zeros(4, dtype=torch.int64)
-    with pytest.raises(Exception, match=rf"PE {me}: fetch: got a pointer to int64; wants a place for each of the po"):
+    with pytest.raises(
+        Exception, match=rf"PE {me}: fetch: got a pointer to int64; expected a place for each of the po"
+    ):
         fetching[(1,)](shmem.device_context(), fetch, words)
     shmem.barrier_all()
     assert not words.any()

@@ -251,17 +251,17 @@ def test_waits_on_many_words_refuse_what_does_not_fit(form, me):
     name, argument = ("wait_until_some", "cmp_values") if form else ("wait_until_some", "value")
     cases = [
         (shmem.NotSymmetricError, "ivars: got 48 bytes at .*", (ivars, 6, ones, "CMP_EQ", value)),
-        (shmem.OutOfRangeError, "nelems: got -1; wants 0 or more", (ivars, -1, ones, "CMP_EQ", value)),
-        (shmem.DtypeError, "ivars: got a pointer to fp64; wants one to int32, .*", (ivars.double(), 0, ones, "CMP_EQ", value)),
-        (shmem.DtypeError, "status: got a pointer to int64; wants a pointer to int32", (ivars, 5, ivars, "CMP_EQ", value)),
-        (shmem.DtypeError, f"{argument}: got {got}; wants .*", (ivars, 5, None, "CMP_EQ", bad)),
+        (shmem.OutOfRangeError, "nelems: got -1; expected 0 or more", (ivars, -1, ones, "CMP_EQ", value)),
+        (shmem.DtypeError, "ivars: got a pointer to fp64; expected one to int32, .*", (ivars.double(), 0, ones, "CMP_EQ", value)),
+        (shmem.DtypeError, "status: got a pointer to int64; expected a pointer to int32", (ivars, 5, ivars, "CMP_EQ", value)),
+        (shmem.DtypeError, f"{argument}: got {got}; expected .*", (ivars, 5, None, "CMP_EQ", bad)),
     ]  # fmt: skip
     for kind, words, (first, n, status, cmp, values) in cases:
         with pytest.raises(InterpreterError, match=rf"kernel wait_one: {name}{form}: PE {me}: {words}") as caught:
             wait("some", form, first, n, status, cmp, values)
         assert type(caught.value.__cause__) is kind
     with pytest.raises(
-        InterpreterError, match=rf"test_some{form}: PE {me}: indices: got a pointer to int64; wants a .*uint64"
+        InterpreterError, match=rf"test_some{form}: PE {me}: indices: got a pointer to int64; expected a .*uint64"
     ):
         three = (routine(f"test_{kind}", form) for kind in ("all", "any", "some"))
         three_tests[(1,)](
@@ -278,7 +278,7 @@ def test_a_wait_over_its_limit_says_what_it_saw(kind, form, me, monkeypatch):
     value = torch.full((3,), 5) if form else 5
     said = r"ivars\[0\]: got 0 in 0.05 s" if kind == "all" else "ivars: got none in 0.05 s"
     with pytest.raises(
-        InterpreterError, match=rf"kernel wait_one: wait_until_{kind}{form}: PE {me}: {said}; wants a value == "
+        InterpreterError, match=rf"kernel wait_one: wait_until_{kind}{form}: PE {me}: {said}; expected a value == "
     ) as caught:
         wait(kind, form, ivars, 3, None, "CMP_EQ", value)
     assert type(caught.value.__cause__) is shmem.WaitTimeoutError

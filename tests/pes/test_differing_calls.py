@@ -32,7 +32,7 @@ def last_differs(me, npes, usual, odd):
 def said(npes, usual, odd):
     """The part of the message that tells both calls, with their PEs in order."""
     usual, odd = (anywhere(re.escape(words)) for words in (usual, odd))
-    return f"got {usual} on PEs? 0.* and {odd} on PE {npes - 1}; wants the same on all PEs of TEAM_WORLD$"
+    return f"got {usual} on PEs? 0.* and {odd} on PE {npes - 1}; expected the same on all PEs of TEAM_WORLD$"
 
 
 def anywhere(pattern):
@@ -137,7 +137,7 @@ def test_strides_that_differ_are_refused_on_all_pes(me, npes):
 @pytest.mark.parametrize("make", [shmem.zeros, shmem.malloc, lambda size: shmem.align(128, size)])
 def test_allocations_of_different_sizes_are_refused_on_all_pes_and_leave_the_heap_as_it_was(make, me, npes):
     before = live()
-    text = r"(zeros|malloc|align): PE \d+: size: got 100 \w+ elements at heap offset \d+ on .* and 200 \w+ elements .*; wants the same"
+    text = r"(zeros|malloc|align): PE \d+: size: got 100 \w+ elements at heap offset \d+ on .* and 200 \w+ elements .*; expected the same"
     refused_by_all(shmem.OutOfRangeError, anywhere(text), lambda: make(last_differs(me, npes, 100, 200)))
     assert live() == before
     word = shmem.zeros(1)  # at one offset on all
@@ -164,15 +164,13 @@ def test_blocks_that_differ_are_not_freed_nor_resized(me, npes):
 
 def test_different_routines_are_refused_on_all_pes(me, npes):
     word = shmem.zeros(1, dtype=torch.int64)
-    text = f"call: got sum_reduce of 1 int64 elements on PEs? 0.* and max_reduce of 1 int64 elements on PE {npes - 1}; wants the same call"
+    text = f"call: got sum_reduce of 1 int64 elements on PEs? 0.* and max_reduce of 1 int64 elements on PE {npes - 1}; expected the same call"
     call = last_differs(me, npes, shmem.sum_reduce, shmem.max_reduce)
     refused_by_all(shmem.ArgumentError, anywhere(text), lambda: call(word, word))
-    text = (
-        f"call: got barrier_all on PEs? 0.* and zeros of 5 float32 elements at heap offset .* on PE {npes - 1}; wants"
-    )
+    text = f"call: got barrier_all on PEs? 0.* and zeros of 5 float32 elements at heap offset .* on PE {npes - 1}; expected"
     call = last_differs(me, npes, shmem.barrier_all, lambda: shmem.zeros(5))
     refused_by_all(shmem.ArgumentError, anywhere(text), call)
-    text = f"call: got sum_reduce of 1 int64 elements on PEs? 0.* and collect of 1 int64 elements on PE {npes - 1}; wants the same call"
+    text = f"call: got sum_reduce of 1 int64 elements on PEs? 0.* and collect of 1 int64 elements on PE {npes - 1}; expected the same call"
     call = last_differs(me, npes, lambda: shmem.sum_reduce(word, word), lambda: shmem.collect(word, word))
     refused_by_all(shmem.ArgumentError, anywhere(text), call)
     shmem.sum_reduce(word.fill_(1), word)

@@ -167,7 +167,7 @@ def test_rows_of_a_mesh_are_partitioned_tensors_of_their_teams(meshes, me, npes)
         of_team = DeviceMesh.from_group(team.to_group(), here().type)  # the way from a team to a mesh
         assert torch.equal(a.to_dtensor(of_team).full_tensor(), dtensor.full_tensor())
         if npes // half > 1 and half > 1:
-            with refuses("from_dtensor", f"mesh: got .* wants the {npes} PEs of .*TEAM_WORLD.* in their order"):
+            with refuses("from_dtensor", f"mesh: got .* expected the {npes} PEs of .*TEAM_WORLD.* in their order"):
                 shmem.from_dtensor(dtensor)
         shmem.barrier_all()
         team.destroy()
@@ -180,7 +180,7 @@ def test_dtensors_that_torch_makes_in_the_pool_are_partitioned_tensors(meshes, n
         local = numbers[2 * shmem.my_pe() :][:2].clone()
     a = shmem.from_dtensor(DTensor.from_local(local, mesh, [Shard(0)]))
     assert torch.equal(a.gather(), whole((2 * npes, 3)))
-    with refuses("free", "tensor: got one of from_dtensor; wants the tensor or pool that has the memory"):
+    with refuses("free", "tensor: got one of from_dtensor; expected the tensor or pool that has the memory"):
         a.free()
 
 
@@ -188,30 +188,30 @@ def test_what_is_no_layout_is_refused_by_name_and_changes_nothing(meshes, me, np
     mesh = meshes[npes,]
     a = made((2 * npes + 2, 4), block=1)
     if npes > 1:
-        with refuses("to_dtensor", "layout: got dimension 0 in cyclic blocks of 1; wants .*block=None"):
+        with refuses("to_dtensor", "layout: got dimension 0 in cyclic blocks of 1; expected .*block=None"):
             a.to_dtensor(mesh)
-        with refuses("from_dtensor", r"placements: got Partial\(sum\); wants Shard and Replicate; redistribute .*"):
+        with refuses("from_dtensor", r"placements: got Partial\(sum\); expected Shard and Replicate; redistribute .*"):
             shmem.from_dtensor(DTensor.from_local(torch.ones(4), mesh, [Partial()]))
-        with refuses("partitioned", r"placements: got _Strided.*; wants Shard and Replicate; .*"):
+        with refuses("partitioned", r"placements: got _Strided.*; expected Shard and Replicate; .*"):
             shmem.partitioned((npes, npes), mesh=mesh, dim=[_StridedShard(0, split_factor=2)])
         backwards = DeviceMesh(here().type, torch.arange(npes).flip(0))
         if me != npes - 1 - me:
-            wants = f"number {npes - 1 - me}; wants the {npes} PEs of .* in their order"
+            wants = f"number {npes - 1 - me}; expected the {npes} PEs of .* in their order"
             with refuses("to_dtensor", f"mesh: got DeviceMesh.*{wants}"):
                 a.to_dtensor(backwards)
     with refuses(
-        "from_dtensor", "dtensor: got local tensors in other memory; wants .*to_dtensor.*", shmem.NotSymmetricError
+        "from_dtensor", "dtensor: got local tensors in other memory; expected .*to_dtensor.*", shmem.NotSymmetricError
     ):
         shmem.from_dtensor(distribute_tensor(whole((4, 4)), mesh, [Shard(0)]))
-    with refuses("from_dtensor", "dtensor: got a Tensor; wants a DTensor of torch"):
+    with refuses("from_dtensor", "dtensor: got a Tensor; expected a DTensor of torch"):
         shmem.from_dtensor(a.local)
-    with refuses("to_dtensor", "mesh: got 3; wants a DeviceMesh of torch"):
+    with refuses("to_dtensor", "mesh: got 3; expected a DeviceMesh of torch"):
         a.to_dtensor(3)
-    with refuses("partitioned", "block: got 2; wants None with placements.*"):
+    with refuses("partitioned", "block: got 2; expected None with placements.*"):
         shmem.partitioned((4, 4), mesh=mesh, dim=[Shard(0)], block=2)
-    with refuses("partitioned", "dim: got 2; wants a dimension from 0 to 1", shmem.OutOfRangeError):
+    with refuses("partitioned", "dim: got 2; expected a dimension from 0 to 1", shmem.OutOfRangeError):
         shmem.partitioned((4, 4), mesh=mesh, dim=[Shard(2)])
-    with refuses("redistribute", "placements: got 2 placements; wants one for each of the 1 axes of the mesh"):
+    with refuses("redistribute", "placements: got 2 placements; expected one for each of the 1 axes of the mesh"):
         a.redistribute(mesh=mesh, dim=[Shard(0), Replicate()])
     assert torch.equal(
         a.redistribute(mesh=mesh, dim=[Shard(0)]).to_dtensor(mesh).full_tensor(), whole((2 * npes + 2, 4))

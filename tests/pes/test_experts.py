@@ -316,7 +316,7 @@ def exceed(schedule):
 @every_schedule
 def test_rows_beyond_the_capacity_are_an_error_of_the_next_call(schedule):
     case, found = exceed(schedule)
-    message = rf"^moe_dispatch: PE \d+: capacity: got {sum(case.counts)} rows .*; wants at most the 1 of capacity="
+    message = rf"^moe_dispatch: PE \d+: capacity: got {sum(case.counts)} rows .*; expected at most the 1 of capacity="
     with pytest.raises(shmem.OutOfRangeError, match=message):
         ops.moe_combine(found.rows, found.handle)
     case.round_trip(schedule)  # it is raised once
@@ -340,9 +340,7 @@ def test_numbers_of_no_expert_are_ignored_and_an_error_of_the_next_call(schedule
     case.rows, case.counts = reference(case.every, case.experts, case.me)
     found = case.dispatch(schedule)
     case.check(found)
-    message = (
-        rf"^moe_dispatch: PE \d+: indices: got something else for token 4; wants experts 0 to {case.experts - 1}, or -1"
-    )
+    message = rf"^moe_dispatch: PE \d+: indices: got something else for token 4; expected experts 0 to {case.experts - 1}, or -1"
     with pytest.raises(shmem.OutOfRangeError, match=message):
         case.dispatch(schedule)
 
@@ -383,29 +381,32 @@ def operands():
 
 
 REFUSED = [
-    ("x: got int; wants a torch tensor", {"x": 1}),
-    (r"x: got shape \(16,\); wants shape \(tokens, hidden\)", {"x": torch.ones(16)}),
+    ("x: got int; expected a torch tensor", {"x": 1}),
+    (r"x: got shape \(16,\); expected shape \(tokens, hidden\)", {"x": torch.ones(16)}),
     ("x: got torch.int32", {"x": torch.ones(3, 16, dtype=torch.int32)}),
-    ("x: got rows of 0 elements; wants 1 to", {"x": torch.ones(3, 0)}),
+    ("x: got rows of 0 elements; expected 1 to", {"x": torch.ones(3, 0)}),
     (r"x.values: got torch.uint8", {"x": Scaled(torch.ones(3, 16, dtype=torch.uint8), torch.ones(3))}),
-    (r"x.scales: got shape \(2,\); wants shape \(3,\)", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(2))}),
+    (r"x.scales: got shape \(2,\); expected shape \(3,\)", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(2))}),
     (
-        r"x.scales: got shape \(3, 2\); wants shape \(3, 1\)",
+        r"x.scales: got shape \(3, 2\); expected shape \(3, 1\)",
         {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3, 2))},
     ),
     ("x.scales: got torch.float16", {"x": Scaled(torch.ones(3, 16).to(KIND), torch.ones(3).half())}),
-    (r"indices: got shape \(2, 2\); wants shape \(tokens 3, top_k\)", {"indices": torch.ones(2, 2, dtype=torch.int32)}),
+    (
+        r"indices: got shape \(2, 2\); expected shape \(tokens 3, top_k\)",
+        {"indices": torch.ones(2, 2, dtype=torch.int32)},
+    ),
     ("indices: got torch.int16", {"indices": torch.ones(3, 2, dtype=torch.int16)}),
-    ("indices: got 33 experts of a token; wants 1 to 32", {"indices": torch.ones(3, 33, dtype=torch.int32)}),
-    (r"weights: got shape \(3, 1\); wants shape \(3, 2\)", {"weights": torch.ones(3, 1)}),
+    ("indices: got 33 experts of a token; expected 1 to 32", {"indices": torch.ones(3, 33, dtype=torch.int32)}),
+    (r"weights: got shape \(3, 1\); expected shape \(3, 2\)", {"weights": torch.ones(3, 1)}),
     ("weights: got torch.float16", {"weights": torch.ones(3, 2, dtype=torch.float16)}),
-    ("experts: got 0; wants a multiple of the", {"experts": 0}),
-    ("experts: got 2.0; wants a multiple of the", {"experts": 2.0}),
-    ("capacity: got 0; wants a number of rows, 1 or more", {"capacity": 0}),
-    ("capacity: got True; wants a number of rows", {"capacity": True}),
-    ("tokens: got 2; wants at least this PE's 3 tokens", {"tokens": 2}),
-    ("overflow: got 'wrap'; wants error or drop", {"overflow": "wrap"}),
-    ("schedule: got 'push'; wants auto or words, fused, bulk_synchronous", {"schedule": "push"}),
+    ("experts: got 0; expected a multiple of the", {"experts": 0}),
+    ("experts: got 2.0; expected a multiple of the", {"experts": 2.0}),
+    ("capacity: got 0; expected a number of rows, 1 or more", {"capacity": 0}),
+    ("capacity: got True; expected a number of rows", {"capacity": True}),
+    ("tokens: got 2; expected at least this PE's 3 tokens", {"tokens": 2}),
+    ("overflow: got 'wrap'; expected error or drop", {"overflow": "wrap"}),
+    ("schedule: got 'push'; expected auto or words, fused, bulk_synchronous", {"schedule": "push"}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
 ]
 
@@ -423,7 +424,7 @@ def test_experts_that_the_pes_cannot_share_equally_are_refused():
     n = shmem.n_pes()
     if n < 2:
         pytest.skip("one PE has all experts")
-    with refuses("moe_dispatch", f"experts: got {n + 1}; wants a multiple of the {n}"):
+    with refuses("moe_dispatch", f"experts: got {n + 1}; expected a multiple of the {n}"):
         ops.moe_dispatch(**operands() | {"experts": n + 1})
 
 
@@ -436,10 +437,10 @@ def test_wrong_arguments_of_combine_are_refused_with_their_name():
     found = ops.moe_dispatch(**operands())
     rows, handle = found.rows, found.handle
     for message, given in (
-        ("handle: got Tensor; wants the handle that moe_dispatch returned", (rows, rows)),
+        ("handle: got Tensor; expected the handle that moe_dispatch returned", (rows, rows)),
         (r"rows: got shape \(1, 16\)", (rows[:1], handle)),
         ("rows: got torch.float16", (rows.half(), handle)),
-        (r"out: got shape \(2, 16\); wants shape \(3, 16\)", (rows, handle, rows[:2].clone())),
+        (r"out: got shape \(2, 16\); expected shape \(3, 16\)", (rows, handle, rows[:2].clone())),
         ("out: got memory of rows", (rows, handle, rows[:3])),
     ):
         with refuses("moe_combine", message, shmem.ShmemError):

@@ -306,7 +306,7 @@ def test_debug_mode_compares_the_number_of_sequences_of_all_pes(monkeypatch):
 def test_a_sequence_with_more_tokens_than_kernels_count_is_refused():
     given = ones(2, width=3)
     given["block_table"] = torch.empty(2, 1 << 25, dtype=torch.int32, device=here())  # not touched: it takes no memory
-    with refuses("flash_decode", "block_table: got room for 536870912 tokens; wants up to 268435456"):
+    with refuses("flash_decode", "block_table: got room for 536870912 tokens; expected up to 268435456"):
         ops.flash_decode(**given)
 
 
@@ -329,23 +329,23 @@ def operands():
 
 
 REFUSED = [
-    ("q: got int; wants a torch tensor", {"q": 1}),
-    (r"q: got shape \(4, 16\); wants shape \(batch, heads, dim\)", {"q": torch.ones(4, 16)}),
+    ("q: got int; expected a torch tensor", {"q": 1}),
+    (r"q: got shape \(4, 16\); expected shape \(batch, heads, dim\)", {"q": torch.ones(4, 16)}),
     ("q: got torch.float64", {"q": torch.ones(2, 4, 16, dtype=torch.float64)}),
-    (r"k: got shape \(3, 5, 2, 16\); wants shape \(batch 2, tokens, kv_heads, dim 16\)",
+    (r"k: got shape \(3, 5, 2, 16\); expected shape \(batch 2, tokens, kv_heads, dim 16\)",
      {"k": torch.ones(3, 5, 2, 16)}),
     ("k: got torch.float16", {"k": torch.ones(2, 5, 2, 16, dtype=torch.float16)}),
     ("k: got 3 heads, with 4 of q", {"k": torch.ones(2, 5, 3, 16), "v": torch.ones(2, 5, 3, 16)}),
-    (r"v: got shape \(2, 6, 2, 16\); wants shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
+    (r"v: got shape \(2, 6, 2, 16\); expected shape \(2, 5, 2, 16\)", {"v": torch.ones(2, 6, 2, 16)}),
     (r"lengths: got shape \(3,\)", {"lengths": torch.ones(3, dtype=torch.int32)}),
-    ("lengths: got torch.int64; wants one of torch.int32", {"lengths": torch.ones(2, dtype=torch.int64)}),
-    (r"block_table: got shape \(3, 1\); wants shape \(batch 2, pages\)",
+    ("lengths: got torch.int64; expected one of torch.int32", {"lengths": torch.ones(2, dtype=torch.int64)}),
+    (r"block_table: got shape \(3, 1\); expected shape \(batch 2, pages\)",
      {"block_table": torch.ones(3, 1, dtype=torch.int32)}),
     ("block_table: got torch.int64", {"block_table": torch.ones(2, 1, dtype=torch.int64)}),
-    ("k: got pages of 5 tokens; wants a multiple of 16", {"block_table": torch.ones(2, 1, dtype=torch.int32)}),
+    ("k: got pages of 5 tokens; expected a multiple of 16", {"block_table": torch.ones(2, 1, dtype=torch.int32)}),
     ("scale: got 'half'", {"scale": "half"}), ("out: got shape", {"out": torch.ones(2, 4, 8)}),
     ("out: got torch.bfloat16", {"out": torch.ones(2, 4, 16, dtype=torch.bfloat16)}),
-    ("schedule: got 'words'; wants auto or fused", {"schedule": "words"}),
+    ("schedule: got 'words'; expected auto or fused", {"schedule": "words"}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
 ]  # fmt: skip
 

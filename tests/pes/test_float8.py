@@ -114,13 +114,13 @@ def test_out_and_out_dtype_must_agree():
     values, scales = torch.zeros(3, 64, dtype=KIND, device=here()), torch.zeros(3, device=here())
     plain, rest = torch.empty_like(case.x), torch.empty_like(case.x)
     for out, dtype, message in (
-        (values, None, "out: got torch.float8_e4m3fn; wants one of torch.bfloat16"),
-        (values, KIND, r"out: got Tensor; wants ops.Scaled"),
+        (values, None, "out: got torch.float8_e4m3fn; expected one of torch.bfloat16"),
+        (values, KIND, r"out: got Tensor; expected ops.Scaled"),
         (ops.Scaled(values, scales), torch.bfloat16, "out: got "),
-        (ops.Scaled(plain, scales), None, "out: got torch.bfloat16; wants one of torch.float8_e4m3fn"),
-        (ops.Scaled(values, scales[:2]), None, r"out.scales: got shape \(2,\); wants shape \(3,\)"),
-        (ops.Scaled(values, scales.half()), None, "out.scales: got torch.float16; wants one of torch.float32"),
-        (None, torch.float8_e5m2, "out_dtype: got torch.float8_e5m2; wants None, torch.bfloat16 or torch.float8_e4m3fn"),
+        (ops.Scaled(plain, scales), None, "out: got torch.bfloat16; expected one of torch.float8_e4m3fn"),
+        (ops.Scaled(values, scales[:2]), None, r"out.scales: got shape \(2,\); expected shape \(3,\)"),
+        (ops.Scaled(values, scales.half()), None, "out.scales: got torch.float16; expected one of torch.float32"),
+        (None, torch.float8_e5m2, "out_dtype: got torch.float8_e5m2; expected None, torch.bfloat16 or torch.float8_e4m3fn"),
     ):  # fmt: skip
         results = {} if out is None else {"out": out, "residual_out": rest}
         with refuses("all_reduce_rms_norm", message, shmem.ShmemError):

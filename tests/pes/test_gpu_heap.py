@@ -281,7 +281,7 @@ def test_a_tensor_of_another_device_is_refused(me):
     other = (gpu.index + 1) % torch.cuda.device_count()
     target = shmem.zeros(4)
     with pytest.raises(
-        shmem.ArgumentError, match=rf"on cuda:{other}; wants a dense tensor in CPU memory or on cuda:{gpu.index}"
+        shmem.ArgumentError, match=rf"on cuda:{other}; expected a dense tensor in CPU memory or on cuda:{gpu.index}"
     ):
         shmem.put(target, torch.ones(4, device=f"cuda:{other}"), me)
     with pytest.raises(shmem.ArgumentError, match=rf"device: got 'cuda:{other}'"):

@@ -113,7 +113,7 @@ def test_a_replicated_gradient_of_a_norm_is_that_of_one_loss(name):
 
 def test_float64_has_one_schedule():
     a, x = numbers(4, 4), numbers(1, 4, 2, 8)
-    with refuses("gemm_all_reduce", "schedule: got 'fused' with torch.float64; wants auto or bulk_synchronous"):
+    with refuses("gemm_all_reduce", "schedule: got 'fused' with torch.float64; expected auto or bulk_synchronous"):
         ops.gemm_all_reduce(a, a, schedule="fused")
     with refuses("all_reduce_rms_norm", "schedule: got 'push' with torch.float64"):
         ops.all_reduce_rms_norm(a, a, a[0], schedule="push")

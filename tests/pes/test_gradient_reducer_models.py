@@ -66,7 +66,7 @@ def test_weights_that_differ_between_pes_are_an_error_of_the_backward_that_is_to
         loss_of(model, data(shmem.my_pe())).backward()
         last = loss_of(model, data(shmem.my_pe()))
         if shmem.n_pes() > 1:
-            with refuses("GradientReducer", "model, 2.bias: got weights that differ between PEs; wants the same"):
+            with refuses("GradientReducer", "model, 2.bias: got weights that differ between PEs; expected the same"):
                 last.backward()
 
 
@@ -97,16 +97,16 @@ def test_close_takes_the_views_away_and_ends_the_reductions():
 
 
 REFUSED = [
-    ("model: got list; wants a torch.nn.Module", lambda: ([1], {})),
+    ("model: got list; expected a torch.nn.Module", lambda: ([1], {})),
     ("model: got no parameter that requires a gradient", lambda: (torch.nn.Tanh(), {})),
     ("model, 0: got torch.complex64", lambda: (torch.nn.ParameterList([torch.zeros(3, dtype=torch.complex64)]), {})),
     ("model, 0.weight: got a parameter on meta", lambda: (network().to("meta"), {})),
-    ("bucket_bytes: got 0; wants a number of bytes", lambda: (network(), {"bucket_bytes": 0})),
-    ("bucket_bytes: got True; wants a number of bytes", lambda: (network(), {"bucket_bytes": True})),
-    ("average: got 'sum'; wants True or False", lambda: (network(), {"average": "sum"})),
-    ("schedule: got 'ring'; wants auto or copy_engine", lambda: (network(), {"schedule": "ring"})),
-    ("buffers: got 'never'; wants once or forward", lambda: (network(), {"buffers": "never"})),
-    ("check_every: got -1; wants a number of backwards", lambda: (network(), {"check_every": -1})),
+    ("bucket_bytes: got 0; expected a number of bytes", lambda: (network(), {"bucket_bytes": 0})),
+    ("bucket_bytes: got True; expected a number of bytes", lambda: (network(), {"bucket_bytes": True})),
+    ("average: got 'sum'; expected True or False", lambda: (network(), {"average": "sum"})),
+    ("schedule: got 'ring'; expected auto or copy_engine", lambda: (network(), {"schedule": "ring"})),
+    ("buffers: got 'never'; expected once or forward", lambda: (network(), {"buffers": "never"})),
+    ("check_every: got -1; expected a number of backwards", lambda: (network(), {"check_every": -1})),
     ("team: got", lambda: (network(), {"team": shmem.TEAM_INVALID})),
 ]
 
@@ -155,7 +155,7 @@ def test_models_that_differ_are_refused_on_all_pes_by_the_first_parameter_that_d
     model = make() if shmem.my_pe() == 1 else network()
     with pytest.raises(shmem.ArgumentError) as caught:
         ops.GradientReducer(model)
-    assert f"{line}" in str(caught.value) and "on PE 1; wants the same model on all PEs" in str(caught.value)
+    assert f"{line}" in str(caught.value) and "on PE 1; expected the same model on all PEs" in str(caught.value)
 
 
 def test_a_refusal_of_one_pe_is_raised_on_all():

@@ -323,11 +323,11 @@ def test_csr_takes_no_more_elements_than_the_offsets_say(few_pes):
 
 
 WRONG = {
-    "column 17 in row 3; wants columns 0 to 16": ([0, 0, 0, 1, 3, 4], [1, 2, 17, 3]),
-    "column -1 in row 0; wants columns 0 to 16": ([0, 2, 4], [1, -1, 17, 3]),
-    "row 1 from 3 to 1; wants offsets that never fall": ([0, 3, 1, 4], [1, 2, 3, 4]),
-    "5 non-zeros in all; wants at most 4": ([0, 2, 5], [1, 2, 3, 4]),
-    "shape \\(3,\\); wants 3 offsets, one more than rows, the first 0": ([1, 2, 4], [1, 2, 3, 4]),
+    "column 17 in row 3; expected columns 0 to 16": ([0, 0, 0, 1, 3, 4], [1, 2, 17, 3]),
+    "column -1 in row 0; expected columns 0 to 16": ([0, 2, 4], [1, -1, 17, 3]),
+    "row 1 from 3 to 1; expected offsets that never fall": ([0, 3, 1, 4], [1, 2, 3, 4]),
+    "5 non-zeros in all; expected at most 4": ([0, 2, 5], [1, 2, 3, 4]),
+    "shape \\(3,\\); expected 3 offsets, one more than rows, the first 0": ([1, 2, 4], [1, 2, 3, 4]),
 }
 
 
@@ -355,7 +355,7 @@ def test_csr_refuses_what_is_no_sparse_matrix_of_floats(me):
 def test_products_refuse_vectors_that_do_not_fit_the_matrix():
     matrix = irregular.csr(sparse([1, 2]))
     for x in (numbers(16), numbers(17, dtype=torch.float64), numbers(34)[::2], numbers(17, 1)):
-        with refuses("spmv", "x: got .*; wants a contiguous torch.float32"):
+        with refuses("spmv", "x: got .*; expected a contiguous torch.float32"):
             irregular.spmv(matrix, x)
     odd = ((["nonzero_split"], None), ("nonzero_split", "8"), ("nonzero_split", [8]), ("nonzero_split", 8.0))
     for schedule, size in (("nonzero", None), ("nonzero_split", 0), (module_itself(), None), *odd):

@@ -125,20 +125,20 @@ def test_a_closed_plan_is_refused_and_its_memory_free():
     plan.close()
     plan.close()
     assert live() == before
-    with refuses("plan", "plan: got one that is closed; wants one that is open"):
+    with refuses("plan", "plan: got one that is closed; expected one that is open"):
         plan(numbers(plan.rows))
 
 
 def test_plan_refuses_what_does_not_fit_together(me, npes):
     matrix = irregular.csr(sparse(LENGTHS))
     wrong = [
-        ({"cut": "columns"}, "cut: got 'columns'; wants 'rows' or 'nonzeros' or the starts of all shares"),
-        ({"fetch": "some"}, "fetch: got 'some'; wants 'needed' or 'whole'"),
-        ({"fetch": ["needed"]}, "fetch: got ['needed']; wants 'needed' or"),
-        ({"gap": -1}, "gap: got -1; wants a number of elements, 0 or more"),
-        ({"cut": [0]}, f"cut: got [0]; wants {npes + 1} rows that never fall, from 0 on"),
-        ({"cut": [0] * (npes + 1)}, "matrix: got 17 rows; wants 0, as cut says"),
-        ({"matrix": sparse([1, 2])}, "matrix: got 17 columns and 2 rows in all; wants a square matrix"),
+        ({"cut": "columns"}, "cut: got 'columns'; expected 'rows' or 'nonzeros' or the starts of all shares"),
+        ({"fetch": "some"}, "fetch: got 'some'; expected 'needed' or 'whole'"),
+        ({"fetch": ["needed"]}, "fetch: got ['needed']; expected 'needed' or"),
+        ({"gap": -1}, "gap: got -1; expected a number of elements, 0 or more"),
+        ({"cut": [0]}, f"cut: got [0]; expected {npes + 1} rows that never fall, from 0 on"),
+        ({"cut": [0] * (npes + 1)}, "matrix: got 17 rows; expected 0, as cut says"),
+        ({"matrix": sparse([1, 2])}, "matrix: got 17 columns and 2 rows in all; expected a square matrix"),
     ]
     for arguments, message in wrong:
         with pytest.raises(shmem.ArgumentError, match=re.escape(f"plan: PE {me}: {message}")):

@@ -72,9 +72,9 @@ def test_triangle_count_frees_its_memory_and_refuses_what_does_not_fit(me, npes)
     irregular.triangle_count(on_device(graph()), schedule="program_mapped")
     assert live() == before
     for matrix, cut, message in (
-        (scipy.coo_matrix((3, 4)), "rows", "matrix: got 4 columns and 3 rows in all; wants a square matrix"),
-        (graph(), "columns", "cut: got 'columns'; wants 'rows' or 'nonzeros' or the starts of all shares"),
-        (graph(), [0], f"cut: got [0]; wants {npes + 1} rows that never fall, from 0 on"),
+        (scipy.coo_matrix((3, 4)), "rows", "matrix: got 4 columns and 3 rows in all; expected a square matrix"),
+        (graph(), "columns", "cut: got 'columns'; expected 'rows' or 'nonzeros' or the starts of all shares"),
+        (graph(), [0], f"cut: got [0]; expected {npes + 1} rows that never fall, from 0 on"),
     ):
         with pytest.raises(shmem.ArgumentError, match=re.escape(f"triangle_count: PE {me}: {message}")):
             irregular.triangle_count(on_device(matrix), cut)

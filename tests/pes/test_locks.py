@@ -162,7 +162,7 @@ def test_locks_refuse_what_is_none(lock):
     for call in (shmem.set_lock, shmem.test_lock, shmem.clear_lock):
         for array, error, text in (
             (torch.zeros(1, dtype=torch.int64), shmem.NotSymmetricError, "not symmetric: private memory"),
-            (shmem.zeros(1, dtype=torch.int32), shmem.DtypeError, "got int32 elements; wants one of int64"),
+            (shmem.zeros(1, dtype=torch.int32), shmem.DtypeError, "got int32 elements; expected one of int64"),
             (shmem.zeros(2, dtype=torch.int64), shmem.ArgumentError, "exactly one element"),
         ):
             with refuses(f"{call.__name__}", f"lock: .*{text}", error):

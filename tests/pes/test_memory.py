@@ -110,7 +110,7 @@ def test_align_gives_an_address_that_is_a_multiple(alignment):
 
 def test_align_refuses_more_than_the_heaps_of_all_pes_have_in_common(me):
     before, most = live(), default().alignment
-    wants = f"wants at most {most}, as the heaps of all PEs are aligned"
+    wants = f"expected at most {most}, as the heaps of all PEs are aligned"
     with pytest.raises(shmem.HeapExhaustedError) as caught:
         shmem.align(2 * most, 100)
     assert str(caught.value) == f"align: PE {me}: alignment: got {2 * most}; {wants}"
@@ -121,7 +121,7 @@ def test_align_refuses_more_than_the_heaps_of_all_pes_have_in_common(me):
 @pytest.mark.parametrize("alignment", [0, 1, 4, 12, 8200, 3.0, None, "8"])
 def test_align_refuses_what_is_no_power_of_two(alignment):
     before = live()
-    with refuses("align", "alignment: got .*; wants (a power of two, 8 or more|an int)$"):
+    with refuses("align", "alignment: got .*; expected (a power of two, 8 or more|an int)$"):
         shmem.align(alignment, 100)
     assert live() == before
 
@@ -139,7 +139,7 @@ def test_allocation_refuses_sizes_that_are_no_count(nbytes, error):
         "realloc": lambda: shmem.realloc(keep, nbytes),
     }
     for routine, call in calls.items():
-        with refuses(routine, f"nbytes: got {re.escape(repr(nbytes))}; wants ", error):
+        with refuses(routine, f"nbytes: got {re.escape(repr(nbytes))}; expected ", error):
             call()
     shmem.free(keep)
     assert live() == before
@@ -154,7 +154,7 @@ def test_sizes_that_no_heap_has_are_an_error_of_the_heap_and_none_in_c(nbytes):
         lambda: shmem.align(64, nbytes), lambda: shmem.realloc(keep, nbytes), lambda: shmem.zeros(nbytes),
         lambda: shmem.empty((nbytes, 8), dtype=torch.int64),
     ):  # fmt: skip
-        with pytest.raises(shmem.HeapExhaustedError, match=r"size: got \d+ bytes; wants at most \d+, "):
+        with pytest.raises(shmem.HeapExhaustedError, match=r"size: got \d+ bytes; expected at most \d+, "):
             call()
     none = [c.shmem_malloc(nbytes), c.shmem_malloc_with_hints(nbytes, 0), c.shmem_calloc(nbytes, nbytes)]
     assert [*none, c.shmem_align(64, nbytes), c.shmem_realloc(keep, nbytes)] == [None] * 5
@@ -248,7 +248,7 @@ def test_realloc_of_nothing_is_malloc_and_to_nothing_is_free():
 def test_realloc_that_does_not_fit_raises_on_every_pe_and_leaves_the_block():
     block, contents = filled(100)
     before = live()
-    with refuses("realloc", rf"size: got {2**60} bytes; wants at most \d+, ", shmem.HeapExhaustedError):
+    with refuses("realloc", rf"size: got {2**60} bytes; expected at most \d+, ", shmem.HeapExhaustedError):
         shmem.realloc(block, 2**60)
     assert live() == before and shmem.is_symmetric(block)
     assert_same(block.clone(), contents)
@@ -259,10 +259,10 @@ def test_realloc_refuses_what_no_allocation_returned():
     block = shmem.zeros(10)
     before = live()
     for wrong in (torch.zeros(10), block[1:]):
-        with refuses("realloc", "array: got a .*; wants ", shmem.NotSymmetricError):
+        with refuses("realloc", "array: got a .*; expected ", shmem.NotSymmetricError):
             shmem.realloc(wrong, 100)
     for wrong in ([1, 2], 3, "x"):
-        with refuses("realloc", r"array: got an? \w+; wants a torch tensor or a NumPy array$"):
+        with refuses("realloc", r"array: got an? \w+; expected a torch tensor or a NumPy array$"):
             shmem.realloc(wrong, 100)
     assert live() == before
 
@@ -337,18 +337,18 @@ def test_free_refuses_a_second_time_views_and_private_memory(me):
         (torch.zeros(4), "not symmetric: private memory"),
         (block[1:], "a view into an allocation"),
     ):
-        with refuses("free", f"array: got .*{got}.*; wants ", shmem.NotSymmetricError):
+        with refuses("free", f"array: got .*{got}.*; expected ", shmem.NotSymmetricError):
             shmem.free(wrong)
     _, _, right = near_neighbours()
     peer = shmem.ptr(block, right)
     if right != me:
         with pytest.raises(
             shmem.NotSymmetricError,
-            match=r"^free: .* not symmetric: another PE's memory, as shmem\.ptr returns it; wants ",
+            match=r"^free: .* not symmetric: another PE's memory, as shmem\.ptr returns it; expected ",
         ):
             shmem.free(peer)
     for wrong in ([1], 5, "x"):
-        with refuses("free", r"array: got an? \w+; wants a torch tensor or a NumPy array$"):
+        with refuses("free", r"array: got an? \w+; expected a torch tensor or a NumPy array$"):
             shmem.free(wrong)
     assert live() == before
     shmem.free(block)
@@ -379,7 +379,7 @@ def test_an_allocation_that_does_not_fit_raises_on_every_pe_and_changes_nothing(
         f"at most {most}, the largest free block of the heap of {default().size >> 20} MiB: raise {job.size_setting}"
     )
     assert re.fullmatch(
-        rf"\w+: PE {me}: size: got {too_many} bytes( at a multiple of 256)?; wants {wants}", str(caught.value)
+        rf"\w+: PE {me}: size: got {too_many} bytes( at a multiple of 256)?; expected {wants}", str(caught.value)
     ), caught.value
     assert live() == before
     shmem.barrier_all()
@@ -395,7 +395,7 @@ def test_sizes_beyond_all_memory_are_refused_as_any_that_do_not_fit():
 
 def test_allocation_refuses_devices_without_a_heap():
     for device in ("cuda:99", "rubbish", torch.device("meta")):
-        with refuses(r"\w+", "device: got .*; wants 'cpu'"):
+        with refuses(r"\w+", "device: got .*; expected 'cpu'"):
             shmem.zeros(3, device=device)
     assert shmem.is_symmetric(shmem.zeros(3, device="cpu")) and shmem.is_symmetric(
         shmem.malloc(3, device=torch.device("cpu"))

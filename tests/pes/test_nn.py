@@ -22,11 +22,11 @@ def test_states_of_whole_models_load_and_save():
     same(model, alone)
     assert model.up.weight.shape == (24 // shmem.n_pes(), WIDTH)
     wrong = other.state_dict() | {"up.weight": torch.zeros(5, WIDTH)}
-    with refuses("scatter_state_dict", r"state, up.weight: got \(5, 12\); wants \(24, 12\)"):
+    with refuses("scatter_state_dict", r"state, up.weight: got \(5, 12\); expected \(24, 12\)"):
         nn.scatter_state_dict(model, wrong)
     optimizer = torch.optim.SGD(model.parameters(), momentum=0.5)
     optimizer.state[model.up.weight]["momentum_buffer"] = torch.zeros(7)
-    with refuses("gather_optimizer_state_dict", r"momentum_buffer of up.weight: got \(7,\); wants"):
+    with refuses("gather_optimizer_state_dict", r"momentum_buffer of up.weight: got \(7,\); expected"):
         nn.gather_optimizer_state_dict(model, optimizer)
     del wrong["up.weight"]
     with pytest.raises(RuntimeError, match="Missing key.*up.weight"):
@@ -57,22 +57,24 @@ def test_autocast_and_an_infinity_on_one_pe_are_those_of_one_process():
 
 def test_layers_that_cannot_be_divided_are_refused_by_name():
     n, name = shmem.n_pes(), "ColumnParallelLinear"
-    with refuses("parallelize", "plan: got 'none.*'; wants a pattern that a layer's name matches"):
+    with refuses("parallelize", "plan: got 'none.*'; expected a pattern that a layer's name matches"):
         nn.parallelize(Block(), {"none.*": nn.rows})
-    with refuses("parallelize", "plan: got a layer of RMSNorm; wants one of Linear"):
+    with refuses("parallelize", "plan: got a layer of RMSNorm; expected one of Linear"):
         nn.parallelize(Block(), {"norms.0": nn.rows})
-    with refuses("parallelize", "plan: got a layer of Linear; wants one of Attention, Experts"):
+    with refuses("parallelize", "plan: got a layer of Linear; expected one of Attention, Experts"):
         nn.parallelize(Block(), {"up": nn.divided})
-    with refuses("ContextParallelAttention", "order: got 'odd'; wants 'contiguous' or 'zigzag'"):
+    with refuses("ContextParallelAttention", "order: got 'odd'; expected 'contiguous' or 'zigzag'"):
         nn.parallelize(Block(), {"context": nn.context("odd")})
-    with refuses("ContextParallelAttention", "module: got ContextParallelAttention; wants an Attention without a team"):
+    with refuses(
+        "ContextParallelAttention", "module: got ContextParallelAttention; expected an Attention without a team"
+    ):
         nn.ContextParallelAttention.of(nn.ContextParallelAttention(12, 3))
-    with refuses("Attention", "heads: got 5, with a width of 12; wants a divisor"):
+    with refuses("Attention", "heads: got 5, with a width of 12; expected a divisor"):
         nn.Attention(12, 5)
-    with refuses(name, "team: got 'none'; wants 'world'"):
+    with refuses(name, "team: got 'none'; expected 'world'"):
         nn.ColumnParallelLinear(4, 4, team="none")
     if n > 1:
-        with refuses(name, rf"out_features: got {n + 1}; wants a multiple of {n}, for {n} PEs"):
+        with refuses(name, rf"out_features: got {n + 1}; expected a multiple of {n}, for {n} PEs"):
             nn.ColumnParallelLinear(4, n + 1)
 
 

@@ -295,22 +295,22 @@ def operands(name=WHOLE):
 
 
 REFUSED = [
-    ("x: got list; wants a torch tensor", {"x": [1.0]}),
-    (r"x: got shape \(8,\); wants shape \(tokens, hidden\)", {"x": torch.ones(8)}),
-    ("x: got torch.int32; wants one of", {"x": torch.ones(3, 8, dtype=torch.int32)}),
+    ("x: got list; expected a torch tensor", {"x": [1.0]}),
+    (r"x: got shape \(8,\); expected shape \(tokens, hidden\)", {"x": torch.ones(8)}),
+    ("x: got torch.int32; expected one of", {"x": torch.ones(3, 8, dtype=torch.int32)}),
     ("x: got rows of 0 elements", {"x": torch.ones(3, 0)}),
     (r"x: got strides \(1, 3\)", {"x": lambda x: x.T.contiguous().T}),
     ("residual: got torch.float16", {"residual": lambda residual: residual.half()}),
-    (r"weight: got shape \(3,\); wants shape \(8,\)", {"weight": torch.ones(3)}),
-    ("weight: got torch.bfloat16; wants one of torch.float32", {"weight": torch.ones(8, dtype=torch.bfloat16)}),
+    (r"weight: got shape \(3,\); expected shape \(8,\)", {"weight": torch.ones(3)}),
+    ("weight: got torch.bfloat16; expected one of torch.float32", {"weight": torch.ones(8, dtype=torch.bfloat16)}),
     ("eps: got -1", {"eps": -1}),
     ("eps: got True", {"eps": True}),
-    (r"eps: got \[1e-05\]; wants a number", {"eps": [1e-5]}),
+    (r"eps: got \[1e-05\]; expected a number", {"eps": [1e-5]}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
-    (r"residual: got shape \(4, 8\); wants shape \(\d, 8\)", {"residual": torch.ones(4, 8)}),
-    ("out_dtype: got torch.float64; wants None, torch.float32", {"out_dtype": torch.float64}),
-    ("schedule: got 'quick'; wants auto or ", {"schedule": "quick"}),
-    (r"schedule: got \['words'\]; wants auto or ", {"schedule": ["words"]}),
+    (r"residual: got shape \(4, 8\); expected shape \(\d, 8\)", {"residual": torch.ones(4, 8)}),
+    ("out_dtype: got torch.float64; expected None, torch.float32", {"out_dtype": torch.float64}),
+    ("schedule: got 'quick'; expected auto or ", {"schedule": "quick"}),
+    (r"schedule: got \['words'\]; expected auto or ", {"schedule": ["words"]}),
 ]
 
 
@@ -328,7 +328,7 @@ def test_results_of_another_shape_or_one_alone_are_refused(name):
     given = operands(name)
     for message, results in (
         ("residual_out: got None", (torch.ones_like(given["residual" if name == SHARE else "x"]), None)),
-        (r"out: got shape \(4, 8\); wants shape \(\d, 8\)", (torch.ones(4, 8, device=here()), given["residual"])),
+        (r"out: got shape \(4, 8\); expected shape \(\d, 8\)", (torch.ones(4, 8, device=here()), given["residual"])),
     ):
         with refuses(name, message):
             getattr(ops, name)(**given, out=results[0], residual_out=results[1])
@@ -367,7 +367,7 @@ def test_pes_that_call_differently_are_refused_on_all():
     if shmem.n_pes() < 2:
         pytest.skip("there is no other PE")
     given = operands() | {"eps": 1e-6 if shmem.my_pe() == 0 else 1e-5}
-    with refuses("all_reduce_rms_norm", "eps: got 1e-06 on PE 0 and 1e-05 on PE 1; wants the same call"):
+    with refuses("all_reduce_rms_norm", "eps: got 1e-06 on PE 0 and 1e-05 on PE 1; expected the same call"):
         ops.all_reduce_rms_norm(**given)
 
 

@@ -122,14 +122,14 @@ def test_float_arrays_of_one_are_values_of_floats(n):
 
 
 REFUSED = [
-    (lambda one: shmem.put(one, one, 0, torch.tensor([1, 1])), shmem.ArgumentError, r"size: got tensor\(\[1, 1\]\); wants an int"),
-    (lambda one: shmem.put(one, one, 0, torch.tensor(1.0)), shmem.ArgumentError, r"size: got tensor\(1\.\); wants an int"),
-    (lambda one: shmem.put(one, one, 0, torch.tensor(True)), shmem.ArgumentError, r"size: got tensor\(True\); wants an int"),
-    (lambda one: shmem.put(one, one, np.array([0, 0])), shmem.ArgumentError, r"pe: got array\(\[0, 0\]\); wants an int"),
-    (lambda one: shmem.put(one, one, np.array(0.0)), shmem.ArgumentError, r"pe: got array\(0\.\); wants an int"),
-    (lambda one: shmem.put(one, one, torch.tensor(-1)), shmem.OutOfRangeError, r"pe: got -1; wants a PE"),
-    (lambda one: shmem.p(one, torch.tensor([1, 2]), 0), shmem.DtypeError, r"value: got a Tensor; wants a Python or NumPy scalar, or an array of one"),
-    (lambda one: shmem.p(one, torch.tensor(0.5), 0), shmem.DtypeError, r"value: got 0\.5; wants a value that int64 can hold"),
+    (lambda one: shmem.put(one, one, 0, torch.tensor([1, 1])), shmem.ArgumentError, r"size: got tensor\(\[1, 1\]\); expected an int"),
+    (lambda one: shmem.put(one, one, 0, torch.tensor(1.0)), shmem.ArgumentError, r"size: got tensor\(1\.\); expected an int"),
+    (lambda one: shmem.put(one, one, 0, torch.tensor(True)), shmem.ArgumentError, r"size: got tensor\(True\); expected an int"),
+    (lambda one: shmem.put(one, one, np.array([0, 0])), shmem.ArgumentError, r"pe: got array\(\[0, 0\]\); expected an int"),
+    (lambda one: shmem.put(one, one, np.array(0.0)), shmem.ArgumentError, r"pe: got array\(0\.\); expected an int"),
+    (lambda one: shmem.put(one, one, torch.tensor(-1)), shmem.OutOfRangeError, r"pe: got -1; expected a PE"),
+    (lambda one: shmem.p(one, torch.tensor([1, 2]), 0), shmem.DtypeError, r"value: got a Tensor; expected a Python or NumPy scalar, or an array of one"),
+    (lambda one: shmem.p(one, torch.tensor(0.5), 0), shmem.DtypeError, r"value: got 0\.5; expected a value that int64 can hold"),
 ]  # fmt: skip
 
 

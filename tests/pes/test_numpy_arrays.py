@@ -12,7 +12,7 @@ import pyshmem as shmem
 from pyshmem.host import collectives, rma
 from pyshmem.memory import arguments
 
-LAYOUT = r"got an array of shape .* that is not C-contiguous; wants a contiguous one; for iput and iget a\.reshape\(-1\)\[k:\]"
+LAYOUT = r"got an array of shape .* that is not C-contiguous; expected a contiguous one; for iput and iget a\.reshape\(-1\)\[k:\]"
 
 
 def symmetric(*shape, dtype=torch.float64):
@@ -193,7 +193,7 @@ def test_swapped_bytes_are_refused(routine, me):
     there, own = symmetric(4), np.ones(4, ">f8")
     with pytest.raises(
         shmem.DtypeError,
-        match=rf"^{routine}: PE {me}: \w+: got >f8; wants elements of fixed size in native byte order$",
+        match=rf"^{routine}: PE {me}: \w+: got >f8; expected elements of fixed size in native byte order$",
     ):
         getattr(shmem, routine)(*((there, own) if routine == "put" else (own, there)), me)
     assert not there.any() and (own == 1).all()
@@ -202,9 +202,13 @@ def test_swapped_bytes_are_refused(routine, me):
 @pytest.mark.parametrize("kind", [[("x", "f8")], "M8[s]", "V8", "S8"], ids=str)
 def test_elements_that_are_no_numbers_are_refused_beside_numbers(kind, me):
     there, own = symmetric(4), np.zeros(4, kind)
-    with pytest.raises(shmem.DtypeError, match=rf"^put: PE {me}: source: got .* elements; wants the float64 of target"):
+    with pytest.raises(
+        shmem.DtypeError, match=rf"^put: PE {me}: source: got .* elements; expected the float64 of target"
+    ):
         shmem.put(there, own, me)
-    with pytest.raises(shmem.DtypeError, match=rf"^get: PE {me}: target: got .* elements; wants the float64 of source"):
+    with pytest.raises(
+        shmem.DtypeError, match=rf"^get: PE {me}: target: got .* elements; expected the float64 of source"
+    ):
         shmem.get(own, there, me)
 
 
@@ -228,7 +232,7 @@ def test_a_read_only_numpy_array_is_refused_as_a_target(routine, where, me):
     target = (held if where == "symmetric" else np.zeros(4)).view()
     target.flags.writeable = False
     with pytest.raises(
-        shmem.ArgumentError, match=rf"^{routine}: PE {me}: target: got a read-only array; wants a writable array$"
+        shmem.ArgumentError, match=rf"^{routine}: PE {me}: target: got a read-only array; expected a writable array$"
     ):
         READ_ONLY[routine](target, there, me)
     assert not target.any()
@@ -241,7 +245,7 @@ def test_a_buffer_is_refused_with_numpys_call_that_makes_an_array_of_it(made, me
     buffer = made(b"\0" * 32)
     with pytest.raises(
         shmem.ArgumentError,
-        match=rf"^put: PE {me}: source: got a {made.__name__}; wants a torch tensor or a NumPy array, such as np\.frombuffer",
+        match=rf"^put: PE {me}: source: got a {made.__name__}; expected a torch tensor or a NumPy array, such as np\.frombuffer",
     ):
         shmem.put(there, buffer, me)
     shmem.put(there, np.frombuffer(buffer, there.dtype), me)
@@ -268,7 +272,8 @@ def test_words_that_are_not_aligned_are_refused_before_any_pe_is_asked(tensors):
     }  # fmt: skip
     for routine, call in calls.items():
         with refuses(
-            routine, r"\w+: got the address 0x\w+1, which is not aligned; wants a multiple of 8, the size of the word"
+            routine,
+            r"\w+: got the address 0x\w+1, which is not aligned; expected a multiple of 8, the size of the word",
         ):
             call()
     shmem.barrier_all()

@@ -313,15 +313,15 @@ def test_a_barrier_stands_between_the_kernels_of_all_streams(me, npes):
 
 
 REFUSED = [
-    (lambda a: shmem.reduce_on_stream(a, a, "mean"), shmem.ArgumentError, "reduce_on_stream: PE \\d+: op: got 'mean'; wants one of sum"),
+    (lambda a: shmem.reduce_on_stream(a, a, "mean"), shmem.ArgumentError, "reduce_on_stream: PE \\d+: op: got 'mean'; expected one of sum"),
     (lambda a: shmem.reduce_on_stream(a, a, "xor"), shmem.DtypeError, "target: got float32"),
     (lambda a: shmem.reduce_on_stream(a, a, size=99), shmem.OutOfRangeError, "size: got 99 elements"),
     (lambda a: shmem.reduce_on_stream(a, torch.ones(8)), shmem.NotSymmetricError, "source: "),
     (lambda a: shmem.fcollect_on_stream(a, a, 50), shmem.OutOfRangeError, "fcollect_on_stream: PE \\d+: "),
     (lambda a: shmem.alltoall_on_stream(a, a, 50), shmem.OutOfRangeError, "alltoall_on_stream: PE \\d+: "),
     (lambda a: shmem.broadcast_on_stream(a, a, 99), shmem.OutOfRangeError, "broadcast_on_stream: PE \\d+: root: got 99"),
-    (lambda a: shmem.broadcast_on_stream(a, a, False), shmem.ArgumentError, "root: got False; wants an int"),
-    (lambda a: shmem.alltoall_on_stream(a, a, 1, engine="sm"), shmem.ArgumentError, "engine: got 'sm'; wants 'kernel', 'copy' or 'auto'"),
+    (lambda a: shmem.broadcast_on_stream(a, a, False), shmem.ArgumentError, "root: got False; expected an int"),
+    (lambda a: shmem.alltoall_on_stream(a, a, 1, engine="sm"), shmem.ArgumentError, "engine: got 'sm'; expected 'kernel', 'copy' or 'auto'"),
     (lambda a: shmem.reduce_scatter_on_stream(a, a, size=9), shmem.OutOfRangeError, "reduce_scatter_on_stream: PE \\d+: "),
     (lambda a: shmem.sum_inscan_on_stream(a, a, 9), shmem.OutOfRangeError, "sum_inscan_on_stream: PE \\d+: size: "),
     (lambda a: shmem.barrier_on_stream(3), shmem.ArgumentError, "barrier_on_stream: PE \\d+: team: got int"),
@@ -432,7 +432,9 @@ def test_a_call_that_is_not_the_others_is_refused_on_the_later_pe_and_enqueues_n
     shmem.sync_all()
     if last:
         got = "4 float32 elements in GPU memory here, and another routine, size, type or root on PE 0, in this call or one before"
-        with pytest.raises(shmem.ArgumentError, match=rf"^reduce_on_stream: PE {me}: call: got {got}; wants the same"):
+        with pytest.raises(
+            shmem.ArgumentError, match=rf"^reduce_on_stream: PE {me}: call: got {got}; expected the same"
+        ):
             shmem.reduce_on_stream(target, source, "sum", 4, team)
         pair = collectives.pair_of("reduce_on_stream", target, source)
         plan = on_stream._planned("reduce_on_stream", "reduce", "sum", team, pair, 8)

@@ -140,7 +140,7 @@ def test_a_plan_has_the_order_of_its_tiles_and_other_orders_are_refused(operator
     if streams:
         assert ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given).order == "streamed"
     else:
-        with refuses(operator, f"order: got 'streamed' with schedule='{schedule}'; wants auto"):
+        with refuses(operator, f"order: got 'streamed' with schedule='{schedule}'; expected auto"):
             ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given)
     chosen = ops.plan(operator, case.a, case.b, order="streamed", **given)
     assert (chosen.schedule, chosen.order) == ("fused", "streamed") and "streams tiles" in chosen.why
@@ -307,25 +307,25 @@ def test_all_pes_get_the_same_bits(operator):
 
 
 REFUSED = [
-    ("b: got .*3, 4.*; wants 2 rows", {"b": torch.ones(3, 4)}),
-    ("b: got torch.float16; wants a's type", {"b": torch.ones(2, 4, dtype=torch.float16)}),
+    ("b: got .*3, 4.*; expected 2 rows", {"b": torch.ones(3, 4)}),
+    ("b: got torch.float16; expected a's type", {"b": torch.ones(2, 4, dtype=torch.float16)}),
     (
-        "a: got torch.int32; wants one of",
+        "a: got torch.int32; expected one of",
         {"a": torch.ones(3, 2, dtype=torch.int32), "b": torch.ones(2, 4, dtype=torch.int32)},
     ),
     ("a: got 1 dimensions", {"a": torch.ones(3)}),
     ("a: got list", {"a": [1.0]}),
     ("a: got strides", {"a": torch.ones(6, 4)}),  # every other element of it
-    ("schedule: got 'quick', no schedule; wants auto or copy_engine", {"schedule": "quick"}),
-    ("order: got 'other'; wants auto or data_parallel", {"order": "other"}),
-    ("order: got None; wants 'auto' or a name", {"order": None}),
-    (r"schedule: got \['fused'\]; wants 'auto' or a name", {"schedule": ["fused"]}),
-    (r"tile: got \[16, 16, 16\]; wants a tuple of three powers of two", {"tile": [16, 16, 16]}),
-    (r"tile: got \(16, 24, 16\); wants a tuple of three powers of two", {"tile": (16, 24, 16)}),
-    (r"tile: got \(16, 8, 16\); wants .*, each 16 or more", {"tile": (16, 8, 16)}),
-    (r"tile: got \(16, 16\); wants a tuple of three", {"tile": (16, 16)}),
+    ("schedule: got 'quick', no schedule; expected auto or copy_engine", {"schedule": "quick"}),
+    ("order: got 'other'; expected auto or data_parallel", {"order": "other"}),
+    ("order: got None; expected 'auto' or a name", {"order": None}),
+    (r"schedule: got \['fused'\]; expected 'auto' or a name", {"schedule": ["fused"]}),
+    (r"tile: got \[16, 16, 16\]; expected a tuple of three powers of two", {"tile": [16, 16, 16]}),
+    (r"tile: got \(16, 24, 16\); expected a tuple of three powers of two", {"tile": (16, 24, 16)}),
+    (r"tile: got \(16, 8, 16\); expected .*, each 16 or more", {"tile": (16, 8, 16)}),
+    (r"tile: got \(16, 16\); expected a tuple of three", {"tile": (16, 16)}),
     ("split: got 'diagonal'", {"split": "diagonal"}),
-    ("epilogue: got function; wants a function of triton.jit", {"epilogue": lambda tile: tile}),
+    ("epilogue: got function; expected a function of triton.jit", {"epilogue": lambda tile: tile}),
     ("team: got", {"team": shmem.TEAM_INVALID}),
     ("size: got 1000000, with 3 elements of M", {"size": 1000000}),
 ]
@@ -357,7 +357,7 @@ def test_what_one_pe_refuses_is_refused_on_all(operator):
 
 
 def test_a_plan_refuses_columns_of_a_product_that_divides_none():
-    with refuses("gemm_all_gather", "columns: got 8; wants None: it is for all_gather_gemm"):
+    with refuses("gemm_all_gather", "columns: got 8; expected None: it is for all_gather_gemm"):
         ops.plan("gemm_all_gather", torch.ones(3, 2, device=here()), torch.ones(2, 4, device=here()), columns=8)
 
 
@@ -453,11 +453,11 @@ def test_pes_that_call_differently_are_refused_on_all():
         pytest.skip("there is no other PE")
     one = shmem.my_pe() == 1
     a, b = torch.ones(4 + one, 8, device=here()), torch.ones(8, 8 + one, device=here())
-    with refuses("gemm_all_gather", "a: got 4 rows on PE 0 and 5 on PE 1; wants the same call"):
+    with refuses("gemm_all_gather", "a: got 4 rows on PE 0 and 5 on PE 1; expected the same call"):
         ops.gemm_all_gather(a, b[:, :8])
-    with refuses("gemm_all_gather", "b: got 8 columns on PE 0 and 9 on PE 1; wants the same call"):
+    with refuses("gemm_all_gather", "b: got 8 columns on PE 0 and 9 on PE 1; expected the same call"):
         ops.gemm_all_gather(torch.ones(4, 8, device=here()), b)
-    with refuses("gemm_all_gather", "order: got auto on PE 0 and streamed on PE 1; wants the same call"):
+    with refuses("gemm_all_gather", "order: got auto on PE 0 and streamed on PE 1; expected the same call"):
         ops.gemm_all_gather(b[:, :8].clone(), b[:, :8], order="streamed" if one else "auto")
 
 

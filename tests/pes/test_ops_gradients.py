@@ -130,7 +130,7 @@ def test_what_has_no_formula_is_refused_and_works_without_gradients():
     a, b = torch.ones(4, 4, device=here(), requires_grad=True), torch.ones(4, 4, device=here())
     out = shmem.zeros((4, 4))
     for name, given in (("out", out), ("reuse", True), ("epilogue", same)):
-        with refuses("gemm_all_reduce", f"a: got a tensor that requires a gradient; wants .*no_grad.*{name}="):
+        with refuses("gemm_all_reduce", f"a: got a tensor that requires a gradient; expected .*no_grad.*{name}="):
             ops.gemm_all_reduce(a, b, **{name: given})
         with torch.no_grad():
             assert (ops.gemm_all_reduce(a, b, **{name: given}) == 4 * shmem.n_pes()).all()
@@ -145,9 +145,9 @@ def test_what_has_no_formula_is_refused_and_works_without_gradients():
             getattr(ops, name)(*given, reuse=True)
     with refuses("flash_decode", "q: got a tensor that requires a gradient"):
         ops.flash_decode(a.view(1, 2, 8), q, q)
-    with refuses("reduce_scatter_rms_norm", "gradient: got 'replicated'; wants 'partial'"):
+    with refuses("reduce_scatter_rms_norm", "gradient: got 'replicated'; expected 'partial'"):
         ops.reduce_scatter_rms_norm(x, x, weight, gradient="replicated")
-    with refuses("all_gather_gemm", "gradient: got 'replicated'; wants 'partial'"):
+    with refuses("all_gather_gemm", "gradient: got 'replicated'; expected 'partial'"):
         ops.plan("all_gather_gemm", a, b, gradient="replicated")
-    with refuses("gemm_all_reduce", "gradient: got 'x'; wants 'partial' or 'replicated'"):
+    with refuses("gemm_all_reduce", "gradient: got 'x'; expected 'partial' or 'replicated'"):
         ops.gemm_all_reduce(a, b, gradient="x")

@@ -106,7 +106,7 @@ def test_a_plan_refuses_operands_that_it_was_not_made_for():
     plan = ops.plan("gemm_all_gather", a, b)
     for other in (torch.ones(3, 8), torch.ones(4, 8, dtype=torch.float16), None):
         given = None if other is None else other.to(here())
-        with refuses("gemm_all_gather", "a: got .*; wants .* <plan of gemm_all"):
+        with refuses("gemm_all_gather", "a: got .*; expected .* <plan of gemm_all"):
             plan(given, b)
     assert (plan(a, b) == 8).all()
 
@@ -329,7 +329,7 @@ def test_a_size_that_is_no_number_is_refused_though_operands_are_like_those_befo
     for rows in (3, 4):  # those of a size that is no number are counted as 3 or 4, too
         getattr(ops, operator)(a[:rows], b)
     for size in (-5, "4", 4.0, True, [4]):
-        with refuses(operator, "size: got .*; wants an int, 0 or more"):
+        with refuses(operator, "size: got .*; expected an int, 0 or more"):
             getattr(ops, operator)(a, b, size=size)
 
 
@@ -364,7 +364,7 @@ def test_a_value_of_another_type_is_refused_though_an_equal_one_came_before(oper
         options = {name: torch.ones(1, device=here()) for name in ("scale_a", "scale_b")}
     for _ in range(2):
         getattr(ops, operator)(*given, **options | {option: value})
-        with refuses(operator, f"{option}: got {re.escape(repr(other))}; wants"):
+        with refuses(operator, f"{option}: got {re.escape(repr(other))}; expected"):
             getattr(ops, operator)(*given, **options | {option: other})
 
 

@@ -138,7 +138,7 @@ def test_a_plan_takes_the_scales_of_each_call():
     case.wanted = case.wanted * 4
     case.check(plan(case.a, case.b, None, case.scale_a * 2, case.scale_b * 2))
     for scales in ((), (case.scale_a,), (None, case.scale_b)):
-        with refuses("gemm_all_gather", "scale_a: got .*; wants scale_a and scale_b"):
+        with refuses("gemm_all_gather", "scale_a: got .*; expected scale_a and scale_b"):
             plan(case.a, case.b, None, *scales)
     with pytest.raises(shmem.ArgumentError, match="plan: got .*other arguments"):
         case.scale_a = torch.ones(case.a.shape[0], 1, device=here())
@@ -229,19 +229,22 @@ def eights(*shape):
 
 ONE = torch.ones(())
 REFUSED = [
-    ("scale_a: got NoneType; wants a float32 tensor of one element", {}),
+    ("scale_a: got NoneType; expected a float32 tensor of one element", {}),
     ("scale_b: got NoneType", {"scale_a": ONE}),
-    ("scale_a: got float; wants", {"scale_a": 1.0, "scale_b": ONE}),
-    ("scale_b: got torch.float64; wants a float32", {"scale_a": ONE, "scale_b": ONE.double()}),
-    (r"scale_a: got shape \(4,\); wants .*of shape \(4, 1\)", {"scale_a": torch.ones(4), "scale_b": torch.ones(1, 8)}),
-    (r"scale_a: got shape \(\); wants", {"scale_a": ONE, "scale_b": torch.ones(1, 8)}),
-    ("scale_a: got strides", {"scale_a": torch.ones(4, 1), "scale_b": torch.ones(1, 8)}),
-    ("scale_b: got the address .*; wants a multiple of 16", {"scale_a": ONE, "scale_b": ONE}),
+    ("scale_a: got float; expected", {"scale_a": 1.0, "scale_b": ONE}),
+    ("scale_b: got torch.float64; expected a float32", {"scale_a": ONE, "scale_b": ONE.double()}),
     (
-        "out_dtype: got torch.float64; wants torch.bfloat16",
+        r"scale_a: got shape \(4,\); expected .*of shape \(4, 1\)",
+        {"scale_a": torch.ones(4), "scale_b": torch.ones(1, 8)},
+    ),
+    (r"scale_a: got shape \(\); expected", {"scale_a": ONE, "scale_b": torch.ones(1, 8)}),
+    ("scale_a: got strides", {"scale_a": torch.ones(4, 1), "scale_b": torch.ones(1, 8)}),
+    ("scale_b: got the address .*; expected a multiple of 16", {"scale_a": ONE, "scale_b": ONE}),
+    (
+        "out_dtype: got torch.float64; expected torch.bfloat16",
         {"scale_a": ONE, "scale_b": ONE, "out_dtype": torch.float64},
     ),
-    ("b: got torch.float16; wants a's type", {"b": torch.ones(8, 8, dtype=torch.float16)}),
+    ("b: got torch.float16; expected a's type", {"b": torch.ones(8, 8, dtype=torch.float16)}),
 ]
 
 
@@ -261,7 +264,7 @@ def test_wrong_scales_are_refused_with_their_name(message, changed):
 @pytest.mark.parametrize("option, value", [("scale_a", ONE), ("out_dtype", torch.float32), ("use_fast_accum", True)])
 def test_other_types_have_no_scales(option, value):
     a, b = torch.ones(4, 8, device=here()).bfloat16(), torch.ones(8, 8, device=here()).bfloat16()
-    with refuses("gemm_all_reduce", f"{option}: got .*; wants (None|False)", shmem.ShmemError):
+    with refuses("gemm_all_reduce", f"{option}: got .*; expected (None|False)", shmem.ShmemError):
         ops.gemm_all_reduce(a, b, **{option: value}, **({"scale_b": ONE} if option == "scale_a" else {}))
 
 
@@ -270,7 +273,7 @@ def test_a_gpu_that_multiplies_no_such_floats_is_named(arch, name, monkeypatch):
     monkeypatch.setattr(machine, "machine", lambda: Machine(arch, 100, 1, False))
     a, b = (torch.ones(4, 8, device=here()).to(E4) for _ in range(2))
     wants = f"{name} multiplies no floats of 8 bits" if name else "torch.float8_e4m3fnuz, torch.float8_e5m2fnuz$"
-    with refuses("gemm_all_reduce", f"a: got torch.float8_e4m3fn; wants .*{wants}", shmem.DtypeError):
+    with refuses("gemm_all_reduce", f"a: got torch.float8_e4m3fn; expected .*{wants}", shmem.DtypeError):
         ops.gemm_all_reduce(a, b.T, scale_a=ONE.to(here()), scale_b=ONE.to(here()))
 
 
@@ -278,7 +281,7 @@ def test_an_old_nvidia_gpu_is_named(monkeypatch):
     monkeypatch.setattr(machine, "machine", lambda: Machine("nvidia", 108, 1, False))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
     a = torch.ones(4, 8, device=here()).to(E4)
-    with pytest.raises(shmem.DtypeError, match="wants one of .*; sm_80 multiplies no floats of 8 bits"):
+    with pytest.raises(shmem.DtypeError, match="expected one of .*; sm_80 multiplies no floats of 8 bits"):
         ops.gemm_all_reduce(a, a.T, scale_a=ONE.to(here()), scale_b=ONE.to(here()))
 
 

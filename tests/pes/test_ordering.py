@@ -161,11 +161,11 @@ def test_fence_and_quiet_wait_for_nobody(me, npes):
 
 @pytest.mark.parametrize("team", [0, "world", None.__class__, shmem.CTX_DEFAULT], ids=str)
 def test_sync_refuses_what_is_no_team(team):
-    with refuses("sync", r"team: got \w+; wants a Team, or None for TEAM_WORLD, as the last"):
+    with refuses("sync", r"team: got \w+; expected a Team, or None for TEAM_WORLD, as the last"):
         shmem.sync(team)
 
 
 @pytest.mark.parametrize("name", ["fence", "quiet"])
 def test_fence_and_quiet_refuse_what_is_no_context(name):
-    with refuses(name, "ctx: got Team; wants a Ctx, or None for CTX_DEFAULT$"):
+    with refuses(name, "ctx: got Team; expected a Ctx, or None for CTX_DEFAULT$"):
         getattr(shmem, name)(shmem.TEAM_WORLD)

@@ -54,7 +54,7 @@ def test_a_layout_says_who_has_what():
                                   ("global_index", 4, 0), ("global_index", 2, 2), ("global_index", -1, 0)], ids=str)  # fmt: skip
 def test_a_layout_refuses_what_is_not_there(call):
     name, *arguments = call
-    with refuses(name, r"\w+: got -?\d+; wants ", shmem.OutOfRangeError):
+    with refuses(name, r"\w+: got -?\d+; expected ", shmem.OutOfRangeError):
         getattr(layout_of("", (10,), None, 4, None, 3), name)(*arguments)
 
 
@@ -148,7 +148,7 @@ def test_partitioned_over_a_team_counts_its_pes(name, npes):
         assert_same(tensor.gather(), whole((11, 2), torch.int32, 4))
     else:
         assert not tensor and tensor.local.numel() == 0
-        with refuses("gather", "team: got .*; wants a team this PE is in"):
+        with refuses("gather", "team: got .*; expected a team this PE is in"):
             tensor.gather()
     tensor.free()
     assert live() == before
@@ -179,15 +179,15 @@ def test_the_parts_are_at_one_place_on_all_pes_and_may_be_put_to(me, npes):
 
 
 REFUSED = [
-    (shmem.ArgumentError, {"shape": (1, 2, 3, 4, 5)}, r"shape: got \(1, 2, 3, 4, 5\); wants one to four extents"),
-    (shmem.ArgumentError, {"shape": ()}, r"shape: got \(\); wants one to four extents"),
-    (shmem.OutOfRangeError, {"shape": (-1, 2)}, "size: got -1; wants 0 or more"),
-    (shmem.OutOfRangeError, {"shape": 5, "dim": 1}, "dim: got 1; wants a dimension from 0 to 0"),
-    (shmem.OutOfRangeError, {"shape": (2, 2), "dim": "rows"}, "dim: got 'rows'; wants a dimension from 0 to 1"),
-    (shmem.OutOfRangeError, {"shape": (2, 2), "block": 0}, "block: got 0; wants 1 or more"),
-    (shmem.ArgumentError, {"shape": (2, 2), "block": 1.5}, "block: got 1.5; wants an int"),
-    (shmem.ArgumentError, {"shape": (2, 2), "team": "world"}, "team: got str; wants a Team"),
-    (shmem.ArgumentError, {"shape": (2, 2), "device": "disk"}, "device: got 'disk'; wants "),
+    (shmem.ArgumentError, {"shape": (1, 2, 3, 4, 5)}, r"shape: got \(1, 2, 3, 4, 5\); expected one to four extents"),
+    (shmem.ArgumentError, {"shape": ()}, r"shape: got \(\); expected one to four extents"),
+    (shmem.OutOfRangeError, {"shape": (-1, 2)}, "size: got -1; expected 0 or more"),
+    (shmem.OutOfRangeError, {"shape": 5, "dim": 1}, "dim: got 1; expected a dimension from 0 to 0"),
+    (shmem.OutOfRangeError, {"shape": (2, 2), "dim": "rows"}, "dim: got 'rows'; expected a dimension from 0 to 1"),
+    (shmem.OutOfRangeError, {"shape": (2, 2), "block": 0}, "block: got 0; expected 1 or more"),
+    (shmem.ArgumentError, {"shape": (2, 2), "block": 1.5}, "block: got 1.5; expected an int"),
+    (shmem.ArgumentError, {"shape": (2, 2), "team": "world"}, "team: got str; expected a Team"),
+    (shmem.ArgumentError, {"shape": (2, 2), "device": "disk"}, "device: got 'disk'; expected "),
     (shmem.DtypeError, {"shape": (2, 2), "dtype": "U5"}, "dtype: got "),
     (shmem.HeapExhaustedError, {"shape": (1 << 40, 2)}, "size: got "),
 ]  # fmt: skip
@@ -204,16 +204,16 @@ def test_partitioned_refuses_what_makes_no_tensor(kind, arguments, words):
 def test_scatter_and_gather_refuse_before_anybody_waits(me, npes):
     tensor = shmem.partitioned((4, 3), dtype=torch.float32)
     for root in (-1, npes):
-        words = rf": PE {me}: root: got {root}; wants a PE from 0 to {npes - 1} "
+        words = rf": PE {me}: root: got {root}; expected a PE from 0 to {npes - 1} "
         with pytest.raises(shmem.OutOfRangeError, match="^scatter" + words):
             tensor.scatter(None, root)
         with pytest.raises(shmem.OutOfRangeError, match="^gather" + words):
             tensor.gather(root)
     cases = [
-        (shmem.ArgumentError, torch.zeros(3, 4), "an array of shape (3, 4); wants one of (4, 3)"),
-        (shmem.DtypeError, torch.zeros(4, 3).double(), "float64 elements; wants float32"),
-        (shmem.DtypeError, np.zeros((4, 3)), "float64 elements; wants float32"),
-        (shmem.ArgumentError, None, "a NoneType; wants a torch tensor or a NumPy array"),
+        (shmem.ArgumentError, torch.zeros(3, 4), "an array of shape (3, 4); expected one of (4, 3)"),
+        (shmem.DtypeError, torch.zeros(4, 3).double(), "float64 elements; expected float32"),
+        (shmem.DtypeError, np.zeros((4, 3)), "float64 elements; expected float32"),
+        (shmem.ArgumentError, None, "a NoneType; expected a torch tensor or a NumPy array"),
     ]
     for kind, source, words in cases:
         with refuses("scatter", f"source: got {re.escape(words)}", kind):

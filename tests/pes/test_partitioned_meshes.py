@@ -84,11 +84,11 @@ def test_redistribute_moves_runs_of_indices_and_lists_of_them(block, npes):
     tensor.redistribute(out=other)
     assert_same(other.local.contiguous(), own_part(other.layout, whole((180, 33), turn=5) * 2).contiguous())
     other.free()
-    with refuses("redistribute", "out: got .* its memory was freed; wants .*", shmem.NotSymmetricError):
+    with refuses("redistribute", "out: got .* its memory was freed; expected .*", shmem.NotSymmetricError):
         tensor.redistribute(out=other)
     other = shmem.partitioned((180, 33))
     tensor.free()
-    with refuses("redistribute", "the tensor: got .* its memory was freed; wants .*", shmem.NotSymmetricError):
+    with refuses("redistribute", "the tensor: got .* its memory was freed; expected .*", shmem.NotSymmetricError):
         tensor.redistribute(out=other)
     other.free()
 
@@ -125,7 +125,7 @@ def test_a_saved_tensor_is_loaded_in_any_layout(shared_folder, data, shape):
     other = shmem.partitioned(shape, dtype=torch.bfloat16, **data.draw(distributions(shape)))
     other.load(shared_folder)
     assert_same(other.gather(), whole(shape, torch.bfloat16, 4))
-    with pytest.raises(shmem.DtypeError, match="^load: .*folder: got bfloat16 elements; wants int16"):
+    with pytest.raises(shmem.DtypeError, match="^load: .*folder: got bfloat16 elements; expected int16"):
         shmem.partitioned(shape, dtype=torch.int16).load(shared_folder)
     with pytest.raises(shmem.ArgumentError, match="^load: .*folder: got a tensor of shape"):
         shmem.partitioned((*shape, 1)[-4:] if len(shape) < 4 else shape[:3], dtype=torch.bfloat16).load(shared_folder)
@@ -176,11 +176,11 @@ def test_pes_of_a_mesh_are_numbered_by_rows():
 
 
 REFUSED = [
-    ({"mesh": (2, 0)}, r"mesh: got \(2, 0\); wants a tuple of ints, each 1 or more"),
-    ({"mesh": (99, 7)}, r"mesh: got \(99, 7\); wants extents whose product is \d+, the PEs of the team"),
-    ({"dim": (0, 1)}, r"dim: got \(0, 1\); wants a dimension or None for each of the 1 axes of the mesh"),
-    ({"mesh": "all", "dim": (1, 1)}, r"dim: got \(1, 1\); wants each dimension cut by at most one axis of the mesh"),
-    ({"block": (1, 2, 3)}, r"block: got \(1, 2, 3\); wants an int, or 2 of them, one a dimension"),
+    ({"mesh": (2, 0)}, r"mesh: got \(2, 0\); expected a tuple of ints, each 1 or more"),
+    ({"mesh": (99, 7)}, r"mesh: got \(99, 7\); expected extents whose product is \d+, the PEs of the team"),
+    ({"dim": (0, 1)}, r"dim: got \(0, 1\); expected a dimension or None for each of the 1 axes of the mesh"),
+    ({"mesh": "all", "dim": (1, 1)}, r"dim: got \(1, 1\); expected each dimension cut by at most one axis of the mesh"),
+    ({"block": (1, 2, 3)}, r"block: got \(1, 2, 3\); expected an int, or 2 of them, one a dimension"),
 ]  # fmt: skip
 
 
@@ -202,16 +202,20 @@ def test_redistribute_refuses_what_does_not_fit(npes):
     tensor, other = shmem.partitioned((4, 4)), shmem.partitioned((4, 5))
     for out in (other, tensor, shmem.partitioned((4, 4), dtype=torch.int32), tensor.local):
         with refuses(
-            "redistribute", r"out: got .*; wants another tensor of shape \(4, 4\), float32 elements and this team"
+            "redistribute", r"out: got .*; expected another tensor of shape \(4, 4\), float32 elements and this team"
         ):
             tensor.redistribute(out=out)
-    with refuses("redistribute", "layout: got several descriptions; wants one of layout, out, or mesh, dim and block"):
+    with refuses(
+        "redistribute", "layout: got several descriptions; expected one of layout, out, or mesh, dim and block"
+    ):
         tensor.redistribute(tensor.layout, dim=1)
-    with refuses("redistribute", "how: got blocks; wants mesh, dim and block"):
+    with refuses("redistribute", "how: got blocks; expected mesh, dim and block"):
         tensor.redistribute(blocks=1)
-    with refuses("redistribute", r"layout: got one of \(4, 5\) over \d+ PEs; wants one of \(4, 4\) over"):
+    with refuses("redistribute", r"layout: got one of \(4, 5\) over \d+ PEs; expected one of \(4, 4\) over"):
         tensor.redistribute(other.layout)
-    with refuses("owner", "dim: got None, for several dimensions; wants a dimension from 0 to 1", shmem.ArgumentError):
+    with refuses(
+        "owner", "dim: got None, for several dimensions; expected a dimension from 0 to 1", shmem.ArgumentError
+    ):
         layout_of("", (4, 4), None, None, (npes, 1), npes).owner(0)
 
 
@@ -277,9 +281,9 @@ def test_slices_that_are_none_are_refused(npes):
     tensor = shmem.partitioned((4, 3))
     wants = "ints, slices with steps of 1 or more, and at most one ..."
     for index in ((0, 0, 0), slice(None, None, -1), 1.5, (..., ...), None):
-        with refuses("slice", f"index: got .*; wants {wants}"):
+        with refuses("slice", f"index: got .*; expected {wants}"):
             tensor[index]
-    with refuses("slice", "index: got 4; wants an index of dimension 0, from 0 to 3", shmem.OutOfRangeError):
+    with refuses("slice", "index: got 4; expected an index of dimension 0, from 0 to 3", shmem.OutOfRangeError):
         tensor[4] = 1
     with pytest.raises(RuntimeError):
         tensor[0] = torch.zeros(2, device=here())

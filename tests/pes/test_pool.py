@@ -103,14 +103,14 @@ def test_free_leaves_memory_of_the_pool_alone():
         made = [torch.zeros(1000) for _ in range(3)]
     before = live()
     for each in made:
-        with refuses("free", "array: got a tensor of the pool; wants nothing", shmem.NotSymmetricError):
+        with refuses("free", "array: got a tensor of the pool; expected nothing", shmem.NotSymmetricError):
             shmem.free(each)
     assert live() == before
     assert all(map(shmem.is_symmetric, made))
 
 
 def test_pool_refuses_a_negative_size_and_a_heap_that_is_not_there():
-    with refuses("pool", "size: got -1; wants 0 or more", shmem.OutOfRangeError):
+    with refuses("pool", "size: got -1; expected 0 or more", shmem.OutOfRangeError):
         shmem.pool(-1)
     with refuses("pool", "device: got 'xla'"):
         shmem.pool(device="xla")

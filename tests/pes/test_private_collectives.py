@@ -100,7 +100,7 @@ def test_private_arrays_of_every_type_are_combined_to_the_same_bits(op, dtype, m
         try:
             shmem.reduce(wanted, source, op)
         except shmem.DtypeError:
-            with pytest.raises(shmem.DtypeError, match=r"target: got \w+ elements; wants one of "):
+            with pytest.raises(shmem.DtypeError, match=r"target: got \w+ elements; expected one of "):
                 shmem.reduce(target, given, op)
             continue
         shmem.reduce(target, given, op)
@@ -179,9 +179,7 @@ def test_targets_of_different_kinds_are_refused_on_all_members(name, me, npes):
     for count in (1, 5000):
         target, source = arrays(count, npes, 1, me)
         given = target.clone() if me == npes - 1 else target
-        text = (
-            rf"target: got private memory on PE {npes - 1} and symmetric memory on PEs? 0.*; wants targets of one kind"
-        )
+        text = rf"target: got private memory on PE {npes - 1} and symmetric memory on PEs? 0.*; expected targets of one kind"
         refused(shmem.ArgumentError, rf"^{name}: PE {me}: {text} on all PEs of TEAM_WORLD$",
                 partial(CALLS[name], given, source, count, shmem.TEAM_WORLD))  # fmt: skip
         shmem.sum_reduce(given, given)  # the next call is not disturbed
@@ -193,7 +191,9 @@ def test_a_broadcast_is_refused_where_the_target_is_private_and_the_roots_is_not
         pytest.skip("a PE is of one kind with itself")
     for turn, count in enumerate((1, 5000, 300_000)):
         target, source = guarded(count, torch.int64)[1], shmem.array(payload(me, turn, count, torch.int64))
-        text = rf"^broadcast: PE {me}: target: got private memory on .* and symmetric memory on PE 0, the root; wants"
+        text = (
+            rf"^broadcast: PE {me}: target: got private memory on .* and symmetric memory on PE 0, the root; expected"
+        )
         given = torch.empty_like(target) if me == npes - 1 else target
         if given is not target and here().type == "cpu":
             refused(shmem.ArgumentError, text, partial(shmem.broadcast, given, source, 0))
@@ -218,8 +218,8 @@ def test_memory_that_no_call_may_use_is_refused(me, npes):
     for target, text, error in (
         (freed, "a float32 array of shape .* that is not symmetric: its memory was freed", shmem.NotSymmetricError),
         (torch.zeros(128, device=here())[::2], "an array of shape .* that is not C-contiguous", shmem.ArgumentError),
-        (constant, "a read-only array; wants a writable array", shmem.ArgumentError),
-        (np.zeros(64), "float32 elements; wants the float64 of target", shmem.DtypeError),
+        (constant, "a read-only array; expected a writable array", shmem.ArgumentError),
+        (np.zeros(64), "float32 elements; expected the float64 of target", shmem.DtypeError),
         (torch.zeros(63, device=here()), "64 elements, with target of 63 and source of 64", shmem.OutOfRangeError),
     ):
         if isinstance(target, np.ndarray) and here().type != "cpu":
@@ -258,7 +258,5 @@ def test_c_names_take_symmetric_arrays_only(which, me, npes):
 def test_without_staging_memory_private_arrays_are_refused_on_all_members(me, monkeypatch):
     monkeypatch.setattr(default(), "staging_bytes", 0)
     array = torch.ones(1000, device=here())
-    text = (
-        rf"^sum_reduce: PE {me}: PYSHMEM_STAGING: got 0 bytes of staging memory for private arrays in TEAM_WORLD; wants"
-    )
+    text = rf"^sum_reduce: PE {me}: PYSHMEM_STAGING: got 0 bytes of staging memory for private arrays in TEAM_WORLD; expected"
     refused(shmem.HeapExhaustedError, text, lambda: shmem.sum_reduce(array, array))

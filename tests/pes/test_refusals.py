@@ -43,9 +43,9 @@ ARGUMENTS = {name: dict(each.split(":") for each in text.split()) for name, text
 
 SYMMETRIC = "AWGIJV"  # what must be symmetric: an array, one word, a signal, one number, one integer, integers
 ARRAYS = "a torch tensor or a NumPy array"
-PRIVATE = r"that is not symmetric: private memory, such as the copy that x\[mask\] makes, or memory of an earlier init; wants an array from shmem\.zeros, empty, \.\.\. or a view of one"
-LAYOUT = r"that is not C-contiguous; wants a contiguous one; for iput and iget a\.(view|reshape)\(-1\)\[k:\], from the first element on, and a stride"
-ONE = r"got an array of shape .*; wants exactly one element, such as a\[j:j\+1\]"
+PRIVATE = r"that is not symmetric: private memory, such as the copy that x\[mask\] makes, or memory of an earlier init; expected an array from shmem\.zeros, empty, \.\.\. or a view of one"
+LAYOUT = r"that is not C-contiguous; expected a contiguous one; for iput and iget a\.(view|reshape)\(-1\)\[k:\], from the first element on, and a stride"
+ONE = r"got an array of shape .*; expected exactly one element, such as a\[j:j\+1\]"
 E = shmem
 # (what kinds of argument, name, value from the arena, error, text after the argument's name)
 CASES = [
@@ -54,66 +54,66 @@ CASES = [
     (SYMMETRIC, "private numpy", lambda a, k: foreign(a.good(k)).copy(),
      E.NotSymmetricError, rf"got an? \w+ array of shape .* {PRIVATE}"),
     (SYMMETRIC, "freed", lambda a, k: a.freed(k),
-     E.NotSymmetricError, r"got an? \w+ array of shape .* that is not symmetric: its memory was freed; wants an array"),
+     E.NotSymmetricError, r"got an? \w+ array of shape .* that is not symmetric: its memory was freed; expected an array"),
     (SYMMETRIC, "past the end", lambda a, k: a.past_the_end(k),
-     E.OutOfRangeError, r"got \d+ bytes from heap offset \d+; wants at most \d+, to the end of its allocation"),
+     E.OutOfRangeError, r"got \d+ bytes from heap offset \d+; expected at most \d+, to the end of its allocation"),
     (SYMMETRIC, "big-endian", lambda a, k: a.good(k).numpy().view(a.good(k).numpy().dtype.newbyteorder()),
-     E.DtypeError, r"got [<>]\w+; wants elements of fixed size in native byte order"),
+     E.DtypeError, r"got [<>]\w+; expected elements of fixed size in native byte order"),
     (SYMMETRIC + "S", "objects", lambda a, k: np.array([None] * a.good(k).numel()),
-     E.DtypeError, r"got object; wants elements of fixed size"),
-    (SYMMETRIC + "S", "list", lambda a, k: a.good(k).tolist(), E.ArgumentError, rf"got a list; wants {ARRAYS}"),
-    (SYMMETRIC + "S", "int", lambda a, k: 1, E.ArgumentError, rf"got an int; wants {ARRAYS}"),
-    (SYMMETRIC + "S", "float", lambda a, k: 1.0, E.ArgumentError, rf"got a float; wants {ARRAYS}"),
-    (SYMMETRIC + "S", "NumPy scalar", lambda a, k: np.float32(1), E.ArgumentError, rf"got a float32; wants {ARRAYS}; NumPy's a\[j\] is a copy of the element, which is in memory as a\[j:j\+1\]$"),
-    (SYMMETRIC + "S", "None", lambda a, k: None, E.ArgumentError, rf"got a NoneType; wants {ARRAYS}"),
-    (SYMMETRIC + "S", "str", lambda a, k: "x", E.ArgumentError, rf"got a str; wants {ARRAYS}"),
+     E.DtypeError, r"got object; expected elements of fixed size"),
+    (SYMMETRIC + "S", "list", lambda a, k: a.good(k).tolist(), E.ArgumentError, rf"got a list; expected {ARRAYS}"),
+    (SYMMETRIC + "S", "int", lambda a, k: 1, E.ArgumentError, rf"got an int; expected {ARRAYS}"),
+    (SYMMETRIC + "S", "float", lambda a, k: 1.0, E.ArgumentError, rf"got a float; expected {ARRAYS}"),
+    (SYMMETRIC + "S", "NumPy scalar", lambda a, k: np.float32(1), E.ArgumentError, rf"got a float32; expected {ARRAYS}; NumPy's a\[j\] is a copy of the element, which is in memory as a\[j:j\+1\]$"),
+    (SYMMETRIC + "S", "None", lambda a, k: None, E.ArgumentError, rf"got a NoneType; expected {ARRAYS}"),
+    (SYMMETRIC + "S", "str", lambda a, k: "x", E.ArgumentError, rf"got a str; expected {ARRAYS}"),
     (SYMMETRIC + "S", "sparse", lambda a, k: torch.eye(3).to_sparse(),
-     E.ArgumentError, r"got a torch\.sparse_coo tensor on cpu; wants a dense tensor in CPU memory"),
+     E.ArgumentError, r"got a torch\.sparse_coo tensor on cpu; expected a dense tensor in CPU memory"),
     (SYMMETRIC + "S", "meta", lambda a, k: torch.empty_like(a.good(k), device="meta"),
-     E.ArgumentError, r"got a torch\.strided tensor on meta; wants a dense"),
+     E.ArgumentError, r"got a torch\.strided tensor on meta; expected a dense"),
     (SYMMETRIC + "S", "scales", lambda a, k: torch.empty(8, dtype=torch.float8_e8m0fnu),
-     E.DtypeError, r"got torch\.float8_e8m0fnu; wants a boolean, "),
+     E.DtypeError, r"got torch\.float8_e8m0fnu; expected a boolean, "),
     ("AVS", "strided", lambda a, k: a.strided(k), E.ArgumentError, rf"got an array of shape .* {LAYOUT}"),
     ("AVS", "reversed numpy", lambda a, k: foreign(a.good(k))[::-1],
      E.ArgumentError, rf"got an array of shape .* {LAYOUT}"),
     ("WGIJ", "many elements", lambda a, k: a.many(k), E.ArgumentError, ONE),
     ("WGIJ", "no element", lambda a, k: a.many(k)[:0], E.ArgumentError, ONE),
     ("WGIJ", "misaligned", lambda a, k: a.misaligned(k),
-     E.ArgumentError, r"got the address 0x\w+, which is not aligned; wants a multiple of [248], the size of the word"),
+     E.ArgumentError, r"got the address 0x\w+, which is not aligned; expected a multiple of [248], the size of the word"),
     ("GJV", "floats", lambda a, k: a.data if k == "V" else a.data[:1],
-     E.DtypeError, r"got float32 elements; wants one of "),
+     E.DtypeError, r"got float32 elements; expected one of "),
     ("GIJV", "int16", lambda a, k: a.shorts if k == "V" else a.shorts[:1],
-     E.DtypeError, r"got int16 elements; wants one of "),
-    ("G", "int64", lambda a, k: a.words[:1], E.DtypeError, r"got int64 elements; wants one of uint64$"),
+     E.DtypeError, r"got int16 elements; expected one of "),
+    ("G", "int64", lambda a, k: a.words[:1], E.DtypeError, r"got int64 elements; expected one of uint64$"),
     *(("U", str(value), lambda a, k, value=value: value, E.DtypeError, "got ") for value in (-1, 2**64, 0.5, None, "1")),
-    ("P", "-1", lambda a, k: -1, E.OutOfRangeError, r"got -1; wants a PE from 0 to {last}"),
-    ("P", "n", lambda a, k: shmem.n_pes(), E.OutOfRangeError, r"got \d+; wants a PE from 0 to {last}"),
-    ("P", "huge", lambda a, k: 2**70, E.OutOfRangeError, r"got \d+; wants a PE from 0 to {last}"),
-    ("P", "str", lambda a, k: "0", E.ArgumentError, r"got '0'; wants an int"),
-    ("P", "None", lambda a, k: None, E.ArgumentError, r"got None; wants an int"),
-    ("P", "half", lambda a, k: 0.5, E.ArgumentError, r"got 0\.5; wants an int"),
-    ("P", "0.0", lambda a, k: 0.0, E.ArgumentError, r"got 0\.0; wants an int"),
-    ("P", "numpy 0.0", lambda a, k: np.float32(0), E.ArgumentError, r"got np\.float32\(0\.0\); wants an int"),
-    ("P", "False", lambda a, k: False, E.ArgumentError, r"got False; wants an int"),
-    ("P", "numpy False", lambda a, k: np.False_, E.ArgumentError, r"got np\.False_; wants an int"),
-    ("P", "list", lambda a, k: [0], E.ArgumentError, r"got \[0\]; wants an int"),
-    ("NM", "-1", lambda a, k: -1, E.OutOfRangeError, r"got -1; wants 0 or more"),
-    ("N", "one more", lambda a, k: 9, E.OutOfRangeError, r"got 9 elements with \w+ of shape \(8,\); wants at most 8"),
+    ("P", "-1", lambda a, k: -1, E.OutOfRangeError, r"got -1; expected a PE from 0 to {last}"),
+    ("P", "n", lambda a, k: shmem.n_pes(), E.OutOfRangeError, r"got \d+; expected a PE from 0 to {last}"),
+    ("P", "huge", lambda a, k: 2**70, E.OutOfRangeError, r"got \d+; expected a PE from 0 to {last}"),
+    ("P", "str", lambda a, k: "0", E.ArgumentError, r"got '0'; expected an int"),
+    ("P", "None", lambda a, k: None, E.ArgumentError, r"got None; expected an int"),
+    ("P", "half", lambda a, k: 0.5, E.ArgumentError, r"got 0\.5; expected an int"),
+    ("P", "0.0", lambda a, k: 0.0, E.ArgumentError, r"got 0\.0; expected an int"),
+    ("P", "numpy 0.0", lambda a, k: np.float32(0), E.ArgumentError, r"got np\.float32\(0\.0\); expected an int"),
+    ("P", "False", lambda a, k: False, E.ArgumentError, r"got False; expected an int"),
+    ("P", "numpy False", lambda a, k: np.False_, E.ArgumentError, r"got np\.False_; expected an int"),
+    ("P", "list", lambda a, k: [0], E.ArgumentError, r"got \[0\]; expected an int"),
+    ("NM", "-1", lambda a, k: -1, E.OutOfRangeError, r"got -1; expected 0 or more"),
+    ("N", "one more", lambda a, k: 9, E.OutOfRangeError, r"got 9 elements with \w+ of shape \(8,\); expected at most 8"),
     ("N", "huge", lambda a, k: 2**62,
-     E.OutOfRangeError, r"got \d+ elements with \w+ of shape \(8,\); wants at most 8"),
-    ("NM", "1.0", lambda a, k: 1.0, E.ArgumentError, r"got 1\.0; wants an int"),
-    ("NM", "True", lambda a, k: True, E.ArgumentError, r"got True; wants an int"),
-    ("NM", "str", lambda a, k: "8", E.ArgumentError, r"got '8'; wants an int"),
-    ("T", "0", lambda a, k: 0, E.ArgumentError, r"got 0; wants 1 or more"),
-    ("T", "-1", lambda a, k: -1, E.ArgumentError, r"got -1; wants 1 or more"),
-    ("T", "1.5", lambda a, k: 1.5, E.ArgumentError, r"got 1\.5; wants an int"),
+     E.OutOfRangeError, r"got \d+ elements with \w+ of shape \(8,\); expected at most 8"),
+    ("NM", "1.0", lambda a, k: 1.0, E.ArgumentError, r"got 1\.0; expected an int"),
+    ("NM", "True", lambda a, k: True, E.ArgumentError, r"got True; expected an int"),
+    ("NM", "str", lambda a, k: "8", E.ArgumentError, r"got '8'; expected an int"),
+    ("T", "0", lambda a, k: 0, E.ArgumentError, r"got 0; expected 1 or more"),
+    ("T", "-1", lambda a, k: -1, E.ArgumentError, r"got -1; expected 1 or more"),
+    ("T", "1.5", lambda a, k: 1.5, E.ArgumentError, r"got 1\.5; expected an int"),
     ("O", "single =", lambda a, k: "=",
-     E.ArgumentError, r"got '='; wants one of shmem\.CMP, or one of == != > >= < <="),
-    ("O", "6", lambda a, k: 6, E.ArgumentError, r"got 6; wants one of shmem\.CMP"),
-    ("O", "list", lambda a, k: ["=="], E.ArgumentError, r"got \['=='\]; wants one of shmem\.CMP"),
-    ("O", "None", lambda a, k: None, E.ArgumentError, r"got None; wants one of shmem\.CMP"),
-    ("C", "int", lambda a, k: 0, E.ArgumentError, r"got int; wants a Ctx, or None for CTX_DEFAULT"),
-    ("C", "team", lambda a, k: shmem.TEAM_WORLD, E.ArgumentError, r"got Team; wants a Ctx, or None for CTX_DEFAULT"),
+     E.ArgumentError, r"got '='; expected one of shmem\.CMP, or one of == != > >= < <="),
+    ("O", "6", lambda a, k: 6, E.ArgumentError, r"got 6; expected one of shmem\.CMP"),
+    ("O", "list", lambda a, k: ["=="], E.ArgumentError, r"got \['=='\]; expected one of shmem\.CMP"),
+    ("O", "None", lambda a, k: None, E.ArgumentError, r"got None; expected one of shmem\.CMP"),
+    ("C", "int", lambda a, k: 0, E.ArgumentError, r"got int; expected a Ctx, or None for CTX_DEFAULT"),
+    ("C", "team", lambda a, k: shmem.TEAM_WORLD, E.ArgumentError, r"got Team; expected a Ctx, or None for CTX_DEFAULT"),
 ]  # fmt: skip
 ROWS = [
     (routine, argument, kind) for routine, each in ARGUMENTS.items() for argument, kind in each.items() if kind != "-"
@@ -205,7 +205,7 @@ def test_arrays_of_different_types_are_refused_not_cast(routine, symmetric, priv
     call[private] = torch.zeros(8, dtype=dtype) if isinstance(dtype, torch.dtype) else np.zeros(8, dtype)
     with pytest.raises(
         shmem.DtypeError,
-        match=rf"^{routine}: PE {me}: {private}: got \S+ elements; wants the (torch\.)?float32 of {symmetric}: no casting",
+        match=rf"^{routine}: PE {me}: {private}: got \S+ elements; expected the (torch\.)?float32 of {symmetric}: no casting",
     ):
         getattr(shmem, routine)(**call)
     shmem.barrier_all()
@@ -221,7 +221,9 @@ def test_words_and_collectives_of_other_types_of_torch_are_refused(dtype, me):
         ("collect", lambda: shmem.collect(arrays[0], arrays[1][:1])),
         ("ptr", lambda: shmem.ptr(arrays[0], me)),
     ):
-        with pytest.raises(shmem.DtypeError, match=rf"^{routine}: PE {me}: \w+: got {dtype}; wants a boolean, integer"):
+        with pytest.raises(
+            shmem.DtypeError, match=rf"^{routine}: PE {me}: \w+: got {dtype}; expected a boolean, integer"
+        ):
             call()
 
 
@@ -230,7 +232,7 @@ def test_get_refuses_a_target_that_is_read_only(routine, me):
     arena = Arena()
     fixed = np.frombuffer(b"\0" * 32, np.float32)  # the bytes of a constant
     with pytest.raises(
-        shmem.ArgumentError, match=rf"^{routine}: PE {me}: target: got a read-only array; wants a writable array$"
+        shmem.ArgumentError, match=rf"^{routine}: PE {me}: target: got a read-only array; expected a writable array$"
     ):
         getattr(shmem, routine)(**{**arena.right_call(routine), "target": fixed})
     assert not fixed.any()
@@ -246,7 +248,7 @@ def test_strides_may_not_run_past_the_end(routine, wrong, me):
     call["tst" if wrong == "target" else "sst"] = 3
     with pytest.raises(
         shmem.OutOfRangeError,
-        match=rf"^{routine}: PE {me}: {wrong}: got 8 elements; wants at least 10, for 4 at stride 3$",
+        match=rf"^{routine}: PE {me}: {wrong}: got 8 elements; expected at least 10, for 4 at stride 3$",
     ):
         getattr(shmem, routine)(**call)
     shmem.barrier_all()
@@ -257,12 +259,12 @@ def test_a_put_of_more_than_the_target_holds_is_refused(me):
     small, large = shmem.full(4, 7.0), torch.ones(5)
     with pytest.raises(
         shmem.OutOfRangeError,
-        match=rf"^put: PE {me}: source: got 5 elements with target of shape \(4,\); wants at most 4$",
+        match=rf"^put: PE {me}: source: got 5 elements with target of shape \(4,\); expected at most 4$",
     ):
         shmem.put(small, large, me)
     with pytest.raises(
         shmem.OutOfRangeError,
-        match=rf"^get: PE {me}: target: got 5 elements with source of shape \(4,\); wants at most 4$",
+        match=rf"^get: PE {me}: target: got 5 elements with source of shape \(4,\); expected at most 4$",
     ):
         shmem.get(large, small, me)
     assert small.tolist() == [7.0] * 4 and large.tolist() == [1.0] * 5
@@ -285,7 +287,7 @@ def test_a_slice_may_not_reach_into_the_next_allocation(me):
     both = stretched(first, (32,), (4,))
     assert second.data_ptr() == first.data_ptr() + 64
     with pytest.raises(
-        shmem.OutOfRangeError, match=r"^put: .*got 128 bytes from heap offset \d+; wants at most 64, to the end"
+        shmem.OutOfRangeError, match=r"^put: .*got 128 bytes from heap offset \d+; expected at most 64, to the end"
     ):
         shmem.put(both, np.zeros(32, np.float32), me)
     assert first.tolist() == [1.0] * 16 and second.tolist() == [2.0] * 16
@@ -295,7 +297,7 @@ def test_a_symmetric_source_that_members_would_overwrite_is_refused_and_its_own_
     x = shmem.zeros(4 * npes + 4)
     x.copy_(torch.arange(4 * npes + 4) + 100 * me)
     before, whole = x.clone(), x[: 4 * npes]
-    beside, own = "; wants memory beside it$", "; wants memory beside it, or "
+    beside, own = "; expected memory beside it$", "; expected memory beside it, or "
     for name in ("fcollect", "collect"):
         with refuses(name, "source: got memory of target" + own + "this PE's place in it$"):
             getattr(shmem, name)(whole, x[4 * me + 1 : 4 * me + 5])
@@ -319,7 +321,7 @@ def test_a_symmetric_source_that_members_would_overwrite_is_refused_and_its_own_
 @pytest.mark.parametrize("name", ["alltoall", "fcollect", "reduce", "sum_inscan", "broadcast"])
 def test_calls_on_streams_refuse_a_source_that_members_would_overwrite(name, npes):
     x, more = shmem.zeros(4 * npes + 4), [0] * (name == "broadcast")
-    with refuses(f"{name}_on_stream", "source: got memory of target; wants memory beside it"):
+    with refuses(f"{name}_on_stream", "source: got memory of target; expected memory beside it"):
         getattr(shmem, f"{name}_on_stream")(x[: 4 * npes], x[1 : 5 if name == "fcollect" else 4 * npes + 1], *more)
 
 

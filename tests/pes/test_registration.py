@@ -240,9 +240,9 @@ def test_register_refuses_memory_that_torch_shares_by_name_and_leaves_it_where_i
 
 
 def test_register_refuses_what_cannot_be_shared_or_differs(me, npes, tmp_path):
-    with refuses("register", "tensor: got a tensor that is symmetric already.*; wants private memory"):
+    with refuses("register", "tensor: got a tensor that is symmetric already.*; expected private memory"):
         shmem.register(shmem.zeros(3, device=DEVICE))
-    with refuses("register", "tensor: got an empty tensor.*; wants one element or more"):
+    with refuses("register", "tensor: got an empty tensor.*; expected one element or more"):
         shmem.register(ordinary(0))
     if DEVICE == "cpu":
         with refuses("register", "tensor: got a tensor in memory that cannot be shared: it is private"):
@@ -254,5 +254,5 @@ def test_register_refuses_what_cannot_be_shared_or_differs(me, npes, tmp_path):
             shmem.register(ordinary(8, dtype=torch.int8 if me == 0 else torch.uint8))
         with refuses("register", "tensor: got 0 bytes after the start of its memory on PE 0"):
             shmem.register(ordinary(8)[int(me > 0) :])
-    with refuses("free", "array: got a registered array; wants shmem.unregister", shmem.NotSymmetricError):
+    with refuses("free", "array: got a registered array; expected shmem.unregister", shmem.NotSymmetricError):
         shmem.free(shmem.register(ordinary(8)))

@@ -168,7 +168,7 @@ def test_put_refuses_a_lazily_negated_source(me):
     """z.conj().imag of one element is contiguous, but its memory is not its value."""
     lazy = torch.tensor([3 + 4j]).conj().imag
     target = shmem.zeros(1)
-    with refuses("put", "source: got a lazily .*; wants .*resolve_neg"):
+    with refuses("put", "source: got a lazily .*; expected .*resolve_neg"):
         shmem.put(target, lazy, me)
     assert target.item() == 0
     shmem.put(target, lazy.resolve_neg(), me)
@@ -258,10 +258,10 @@ REFUSED = [
 def test_p_refuses_what_the_element_cannot_hold_and_writes_nothing(dtype, values, me, npes):
     _, whole = guarded(0, dtype, behind=3)
     for value in values:
-        with refuses("p", f"value: got .*; wants a value that {name_of(dtype)}", shmem.DtypeError):
+        with refuses("p", f"value: got .*; expected a value that {name_of(dtype)}", shmem.DtypeError):
             shmem.p(whole[1:2], value, (me + 1) % npes)
     for value in ("1", None, [1], torch.tensor([1, 1])):
-        with refuses("p", r"value: got an? \w+; wants a Python or NumPy scalar", shmem.DtypeError):
+        with refuses("p", r"value: got an? \w+; expected a Python or NumPy scalar", shmem.DtypeError):
             shmem.p(whole[1:2], value, (me + 1) % npes)
     shmem.barrier_all()
     assert untouched(whole)
@@ -370,6 +370,6 @@ def test_a_wrong_pe_says_in_which_order_the_arguments_are():
     """A program in C's order passes a number of elements as the PE."""
     x, source = shmem.zeros(4), torch.zeros(4, device=here())
     with refuses(
-        "put", r"pe: got 99; wants .*; the arguments are target, source, pe, size, and C's", shmem.OutOfRangeError
+        "put", r"pe: got 99; expected .*; the arguments are target, source, pe, size, and C's", shmem.OutOfRangeError
     ):
         shmem.put(x, source, 99, 0)

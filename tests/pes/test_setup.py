@@ -87,7 +87,7 @@ def test_info_names_the_library_and_the_specification_it_follows():
 
 @pytest.mark.parametrize("status", ["0", None, 1.5])
 def test_global_exit_refuses_a_status_that_is_no_int(status):
-    with refuses("global_exit", "status: got .*; wants an int$"):
+    with refuses("global_exit", "status: got .*; expected an int$"):
         shmem.global_exit(status)
 
 

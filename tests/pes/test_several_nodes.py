@@ -86,7 +86,7 @@ OF_MODELS = {
 def refused(call, routine, argument, got=""):
     with refuses(
         f"{re.escape(routine)}",
-        f"{argument}: got {got}.*TEAM_WORLD.*, which spans nodes; wants ",
+        f"{argument}: got {got}.*TEAM_WORLD.*, which spans nodes; expected ",
         shmem.UnreachableError,
     ):
         call()

@@ -143,7 +143,7 @@ def test_signal_wait_until_returns_what_compared_though_the_signal_goes_on():
 def test_put_signal_refuses_a_signal_inside_its_target(me):
     words = shmem.zeros(4, dtype=torch.uint64)
     source = torch.from_numpy(np.ones(3, np.uint64))
-    with refuses("put_signal", "signal: got an element of target; wants a word outside"):
+    with refuses("put_signal", "signal: got an element of target; expected a word outside"):
         shmem.put_signal(words[:3], source, me, words[2:3], 1, shmem.SIGNAL.SET)
     with refuses("put_signal", "signal: got an element of target"):
         shmem.put_signal(
@@ -158,6 +158,6 @@ def test_put_signal_refuses_a_signal_inside_its_target(me):
 @pytest.mark.parametrize("sigop", [2, -1, "SET", None, [0]])
 def test_put_signal_refuses_other_operators(sigop, me):
     target, signal = shmem.zeros(2), shmem.zeros(1, dtype=torch.uint64)
-    with refuses("put_signal", r"sigop: got .*; wants SIGNAL\.SET or SIGNAL\.ADD$"):
+    with refuses("put_signal", r"sigop: got .*; expected SIGNAL\.SET or SIGNAL\.ADD$"):
         shmem.put_signal(target, torch.ones(2), me, signal, 1, sigop)
     assert target.tolist() == [0, 0] and signal.item() == 0

@@ -66,19 +66,19 @@ def test_what_does_not_fit_is_refused_and_nothing_moves(name, me, npes):
     for error, text, arguments in (
         (
             shmem.OutOfRangeError,
-            "target: got 10 elements; wants at least 11, for 3 blocks of 3 at stride 4",
+            "target: got 10 elements; expected at least 11, for 3 blocks of 3 at stride 4",
             (me, 4, 3, 3, 3),
         ),
-        (shmem.OutOfRangeError, "source: got 10 elements; wants at least 12", (me, 3, 5, 2, 3)),
-        (shmem.ArgumentError, "tst: got 2; wants 3 or more, with blocks of 3", (me, 2, 3, 3, 2)),
-        (shmem.ArgumentError, "sst: got 0; wants 1 or more", (me, 3, 0, 3, 2)),
-        (shmem.OutOfRangeError, "bsize: got -1; wants 0 or more", (me, 1, 1, -1, 2)),
-        (shmem.ArgumentError, "nblocks: got 1.0; wants an int", (me, 1, 1, 1, 1.0)),
-        (shmem.OutOfRangeError, f"pe: got {npes}; wants a PE", (npes, 1, 1, 1, 1)),
+        (shmem.OutOfRangeError, "source: got 10 elements; expected at least 12", (me, 3, 5, 2, 3)),
+        (shmem.ArgumentError, "tst: got 2; expected 3 or more, with blocks of 3", (me, 2, 3, 3, 2)),
+        (shmem.ArgumentError, "sst: got 0; expected 1 or more", (me, 3, 0, 3, 2)),
+        (shmem.OutOfRangeError, "bsize: got -1; expected 0 or more", (me, 1, 1, -1, 2)),
+        (shmem.ArgumentError, "nblocks: got 1.0; expected an int", (me, 1, 1, 1, 1.0)),
+        (shmem.OutOfRangeError, f"pe: got {npes}; expected a PE", (npes, 1, 1, 1, 1)),
     ):
         with refuses(name, text, error):
             call(target, source, *arguments)
-    with refuses(name, "source: got int32 elements; wants the float32 of target", shmem.DtypeError):
+    with refuses(name, "source: got int32 elements; expected the float32 of target", shmem.DtypeError):
         call(target, shmem.zeros(10, dtype=torch.int32), me, 1, 1, 1, 1)
     private = torch.zeros(10)
     with refuses(name, f"{'target' if name == 'ibput' else 'source'}: got .* private", shmem.NotSymmetricError):

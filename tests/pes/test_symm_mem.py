@@ -227,18 +227,22 @@ def test_channels_and_members_that_there_are_not_are_refused(npes):
     tensor, pads = shmem.zeros(4), shmem.zeros(CHANNELS, dtype=torch.int32)
     memory = memory_of(tensor, pads, npes)
     most = CHANNELS // npes - 1
-    with refuses("barrier", f"channel: got {most + 1}; wants 0 to {most}", shmem.OutOfRangeError):
+    with refuses("barrier", f"channel: got {most + 1}; expected 0 to {most}", shmem.OutOfRangeError):
         memory.barrier(most + 1, 0)
-    with refuses("put_signal", f"rank: got {npes}; wants 0 to {npes - 1}", shmem.OutOfRangeError):
+    with refuses("put_signal", f"rank: got {npes}; expected 0 to {npes - 1}", shmem.OutOfRangeError):
         memory.put_signal(npes, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("PYSHMEM_CXX", "no-such-program", "PYSHMEM_CXX: got no program 'no-such-program'; wants a C.. compiler.*"),
-        ("PYSHMEM_CXX", "false", "torch: got torch .*, with which false fails: .*; wants torch 2.11 or newer.*"),
-        ("TRITON_CACHE_DIR", "/dev/null", "TRITON_CACHE_DIR: got .*/dev/null.*; wants a folder to compile a module in"),
+        ("PYSHMEM_CXX", "no-such-program", "PYSHMEM_CXX: got no program 'no-such-program'; expected a C.. compiler.*"),
+        ("PYSHMEM_CXX", "false", "torch: got torch .*, with which false fails: .*; expected torch 2.11 or newer.*"),
+        (
+            "TRITON_CACHE_DIR",
+            "/dev/null",
+            "TRITON_CACHE_DIR: got .*/dev/null.*; expected a folder to compile a module in",
+        ),
     ],
 )
 def test_what_cannot_be_compiled_is_one_error_that_says_why(name, value, words, tmp_path, monkeypatch):
@@ -282,6 +286,6 @@ def test_free_leaves_memory_of_empty_alone(routine, more, me):
 
 
 def test_pads_come_to_an_end():
-    with pytest.raises(Exception, match=r"one more pair of a tensor and a group, 41; wants at most the 40"):
+    with pytest.raises(Exception, match=r"one more pair of a tensor and a group, 41; expected at most the 40"):
         for tensor in [shmem.zeros(16) for _ in range(80)]:  # other tests have had pads for some of these places
             met(tensor)

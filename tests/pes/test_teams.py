@@ -67,7 +67,7 @@ def test_split_strided_without_size_takes_as_many_as_there_are(arguments, wanted
 def test_split_strided_refuses_what_is_not_in_the_parent_on_all_pes(arguments, npes):
     with refuses(
         "split_strided",
-        f"start: got start .*; wants PEs from 0 to {npes - 1}, each of them once",
+        f"start: got start .*; expected PEs from 0 to {npes - 1}, each of them once",
         shmem.OutOfRangeError,
     ):
         WORLD.split_strided(*arguments)
@@ -76,11 +76,11 @@ def test_split_strided_refuses_what_is_not_in_the_parent_on_all_pes(arguments, n
 
 def test_split_refuses_other_arguments_and_a_team_that_is_none():
     for call, pattern in (
-        (lambda: WORLD.split_strided("0"), "split_strided: PE .*: start: got '0'; wants an int"),
-        (lambda: WORLD.split_strided(0, 1, 1, {"num_context": 1}), "config: got num_context=1; wants num_contexts"),
+        (lambda: WORLD.split_strided("0"), "split_strided: PE .*: start: got '0'; expected an int"),
+        (lambda: WORLD.split_strided(0, 1, 1, {"num_context": 1}), "config: got num_context=1; expected num_contexts"),
         (lambda: WORLD.split_strided(0, 1, 1, num_contexts=-1), "config: got num_contexts=-1"),
-        (lambda: WORLD.split_strided(0, 1, 1, 7), "config: got int; wants a TeamConfig, a dict or None"),
-        (lambda: WORLD.split_2d(0), "split_2d: PE .*: xrange: got 0; wants 1 or more"),
+        (lambda: WORLD.split_strided(0, 1, 1, 7), "config: got int; expected a TeamConfig, a dict or None"),
+        (lambda: WORLD.split_2d(0), "split_2d: PE .*: xrange: got 0; expected 1 or more"),
         (lambda: shmem.TEAM_INVALID.split_strided(), "split_strided: PE .*: team: got <TEAM_INVALID: no team>"),
         (lambda: shmem.TEAM_INVALID.split_2d(1), "split_2d: PE .*: team: got <TEAM_INVALID: no team>"),
     ):
@@ -173,7 +173,7 @@ def test_team_ptr_counts_in_the_team(group, me):
         for i, pe in enumerate(pes):
             there = shmem.team_ptr(array, i, team)
             assert there.item() == pe if job.nodes[pe] == job.nodes[me] else there is None
-        with refuses("team_ptr", f"pe: got {len(pes)}; wants a PE from 0 to", shmem.OutOfRangeError):
+        with refuses("team_ptr", f"pe: got {len(pes)}; expected a PE from 0 to", shmem.OutOfRangeError):
             shmem.team_ptr(array, len(pes), team)
 
 
@@ -231,5 +231,5 @@ def test_a_device_context_is_its_teams_alone(me, npes, device):
         index = team.area_index
         team.destroy()
     assert index == areas.RESERVED
-    with refuses("device_context", "team: got a destroyed team of PEs? .*; wants a team this PE is in"):
+    with refuses("device_context", "team: got a destroyed team of PEs? .*; expected a team this PE is in"):
         shmem.device_context(team)

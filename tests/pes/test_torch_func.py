@@ -58,12 +58,12 @@ def test_what_has_no_rule_is_refused_by_name():
     """Tangents would be lost without a word."""
     a, x = numbers(4, 4), numbers(1, 4, 2, 8)
     for module in (ops, tp):
-        with refuses("ops", "operands: got tangents of forward-mode differentiation; wants reverse mode"):
+        with refuses("ops", "operands: got tangents of forward-mode differentiation; expected reverse mode"):
             torch.func.jvp(partial(module.gemm_all_reduce, b=a), (a,), (a,))
         with forward_ad.dual_level(), refuses("ops", "operands: got tangents"):
             module.all_reduce_rms_norm(forward_ad.make_dual(a, a), a, a[0])
     call, *operands = cases(Module(ops))[EXPERTS]
-    with refuses("moe_dispatch", "x: got a tensor within torch.func; wants one outside of its transforms"):
+    with refuses("moe_dispatch", "x: got a tensor within torch.func; expected one outside of its transforms"):
         torch.func.grad(lambda x: together(call, x, *operands[1:]).sum())(operands[0])
     with refuses("flash_decode", "q: got a tensor within torch.func"):
         torch.func.vmap(lambda x: ops.flash_decode(x[:, 0], x, x))(torch.stack([x, x]).float())

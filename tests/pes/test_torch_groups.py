@@ -42,7 +42,7 @@ def test_without_torch_distributed_both_ways_are_refused_on_all_pes(monkeypatch)
     """Also after tests that have initialised it."""
     monkeypatch.setattr(dist, "is_initialized", lambda: False)
     for call in (lambda: shmem.Team.from_group(None), shmem.TEAM_WORLD.to_group):
-        with pytest.raises(shmem.ArgumentError, match=r"torch.distributed: got none on PEs? 0.*wants torch.dist"):
+        with pytest.raises(shmem.ArgumentError, match=r"torch.distributed: got none on PEs? 0.*expected torch.dist"):
             call()
 
 
@@ -63,7 +63,7 @@ def test_group_of_a_team_has_its_pes_as_ranks(ranks, me, npes):
     team.destroy()
     assert total(group, me) == sum(range(npes))
     if npes > 1:
-        with pytest.raises(shmem.ArgumentError, match="to_group: .*wants PEs whose ranks ascend"):
+        with pytest.raises(shmem.ArgumentError, match="to_group: .*expected PEs whose ranks ascend"):
             shmem.TEAM_WORLD.to_group()
 
 

@@ -205,7 +205,7 @@ def test_team_goes_by_its_name(me, npes, reserve):
 
 
 def test_names_of_teams_are_refused(me):
-    with refuses("gather_rows", "team: got 'nobody'; wants 'world', or what name_team", shmem.ShmemError):
+    with refuses("gather_rows", "team: got 'nobody'; expected 'world', or what name_team", shmem.ShmemError):
         tp.gather_rows(operands(me)[0], team="nobody")
     for name in ("", "world", 3):
         with refuses("name_team", "name: got ", shmem.ShmemError):
@@ -224,9 +224,9 @@ def test_names_of_teams_are_refused(me):
 def test_code_compiled_for_other_numbers_of_pes_is_refused(me, npes):
     """Compilers keep code in files, and find it by the operators' arguments: the handle says of how many PEs it is."""
     assert team_of("x", handle_of("world")) is shmem.TEAM_WORLD
-    with pytest.raises(shmem.ShmemError, match=r"x: PE \d: team: got 'world'; wants a handle such as 'world 0/2'"):
+    with pytest.raises(shmem.ShmemError, match=r"x: PE \d: team: got 'world'; expected a handle such as 'world 0/2'"):
         team_of("x", "world")
-    with pytest.raises(shmem.ShmemError, match=rf"got 'world {me}/{npes + 1}'; wants 'world {me}/{npes}'"):
+    with pytest.raises(shmem.ShmemError, match=rf"got 'world {me}/{npes + 1}'; expected 'world {me}/{npes}'"):
         torch.ops.pyshmem.gather_rows(operands(me)[0], team=f"world {me}/{npes + 1}")
 
 

@@ -114,7 +114,7 @@ def test_a_saved_record_is_loaded_on_all_pes(programs, tmp_path_factory, me):
 def test_a_file_of_another_machine_is_refused(tmp_path):
     tuning.Record("another GPU").save(tmp_path / "orders.json")
     with pytest.raises(
-        shmem.ArgumentError, match=r"^load: .*path: got .*measured on another GPU; wants one measured on "
+        shmem.ArgumentError, match=r"^load: .*path: got .*measured on another GPU; expected one measured on "
     ):
         tuning.load(tmp_path / "orders.json")
     assert tuning.order_for(SHAPE, BF16)[1].startswith("no tile orders were measured")
@@ -128,7 +128,7 @@ def test_files_that_differ_between_the_pes_are_refused_on_all(tmp_path, me, npes
         tuning.load(tmp_path / "orders.json")
         return
     with pytest.raises(
-        shmem.ArgumentError, match=r"^load: .*path: got another file on PE 1 than on PE 0; wants one file"
+        shmem.ArgumentError, match=r"^load: .*path: got another file on PE 1 than on PE 0; expected one file"
     ):
         tuning.load(tmp_path / "orders.json")
     assert tuning.order_for(SHAPE, BF16)[1].startswith("no tile orders were measured")
@@ -137,9 +137,9 @@ def test_files_that_differ_between_the_pes_are_refused_on_all(tmp_path, me, npes
 @pytest.mark.parametrize(
     ("shapes", "dtype", "said"),
     [
-        ([(1, 2)], BF16, r"shapes: got \(1, 2\); wants \(m, n, k\), ints of 1 or more"),
-        ([(1, 2, 0)], BF16, r"shapes: got \(1, 2, 0\); wants"),
-        ([SHAPE], torch.int8, "dtype: got torch.int8; wants one of torch.bfloat16"),
+        ([(1, 2)], BF16, r"shapes: got \(1, 2\); expected \(m, n, k\), ints of 1 or more"),
+        ([(1, 2, 0)], BF16, r"shapes: got \(1, 2, 0\); expected"),
+        ([SHAPE], torch.int8, "dtype: got torch.int8; expected one of torch.bfloat16"),
     ],
 )
 def test_other_shapes_and_types_are_refused_and_nothing_is_measured(shapes, dtype, said):
@@ -152,7 +152,7 @@ def test_without_a_gpu_tune_wants_a_timer():
         assert set(tuning.tune([SHAPE]).candidates(SHAPE, BF16)) <= set(POLICIES)
         return
     with pytest.raises(
-        shmem.ArgumentError, match=r"^tune: .*timer: got None without a GPU; wants a GPU, or a function"
+        shmem.ArgumentError, match=r"^tune: .*timer: got None without a GPU; expected a GPU, or a function"
     ):
         tuning.tune([SHAPE])
 

@@ -172,10 +172,10 @@ def n(count=None, dtype=torch.int64):
 
 REFUSED = [
     (lambda a: (a, torch.ones(8), n(), n()), shmem.NotSymmetricError, "source: "),
-    (lambda a: (a, shmem.ones((4, 2)), n(), n()), shmem.ArgumentError, "source: got rows of 2 elements; wants .* target, 1"),
+    (lambda a: (a, shmem.ones((4, 2)), n(), n()), shmem.ArgumentError, "source: got rows of 2 elements; expected .* target, 1"),
     (lambda a: (a, a[:0], n(), n()), shmem.ArgumentError, "source: got no rows"),
     (lambda a: (a, a, n(dtype=torch.int32), n()), shmem.DtypeError, "counts: got int32 elements"),
-    (lambda a: (a, a, n(), n(9)), shmem.ArgumentError, r"received: got 9 elements; wants \d, one for each member"),
+    (lambda a: (a, a, n(), n(9)), shmem.ArgumentError, r"received: got 9 elements; expected \d, one for each member"),
     (lambda a: (a, a, n(), n(), [1]), shmem.ArgumentError, "displacements: got a list"),
     (lambda a: (a, a, n(), n(), None, 3), shmem.ArgumentError, "team: got int"),
 ]  # fmt: skip

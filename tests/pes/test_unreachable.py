@@ -42,7 +42,7 @@ CALLS = {
 def test_a_call_that_would_reach_an_unmapped_pe_is_refused_and_changes_nothing(routine, lost, me):
     x, y = shmem.full(4, me, dtype=torch.int64), torch.full((4,), -1, device=default().device)
     before = octets(x).clone(), octets(y).clone()
-    with refuses(routine, f"pe: got {lost}; wants ", shmem.UnreachableError):
+    with refuses(routine, f"pe: got {lost}; expected ", shmem.UnreachableError):
         CALLS[routine](x, y, lost)
     assert torch.equal(octets(x), before[0]) and torch.equal(octets(y), before[1])
 
@@ -57,5 +57,5 @@ def test_an_unmapped_pe_has_no_pointer_and_is_not_accessible(lost, me):
 
 def test_a_team_with_an_unmapped_pe_has_no_device_context(lost):
     scratch = shmem.zeros(64, dtype=torch.int64)  # of another scratch no context was made before
-    with refuses("device_context", f"team: got PE {lost} of .*; wants PEs", shmem.UnreachableError):
+    with refuses("device_context", f"team: got PE {lost} of .*; expected PEs", shmem.UnreachableError):
         shmem.device_context(scratch=scratch)

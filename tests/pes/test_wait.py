@@ -201,7 +201,7 @@ def test_no_index_starves_among_those_that_are_included():
 def test_the_many_word_calls_refuse_a_status_of_another_length(status):
     flags = shmem.zeros(2, dtype=torch.int32)
     for name in ("wait_until_all", "wait_until_any", "wait_until_some", "test_all", "test_any", "test_some"):
-        with refuses(name, r"status: got \d elements; wants one for each of the 2 of ivars$"):
+        with refuses(name, r"status: got \d elements; expected one for each of the 2 of ivars$"):
             getattr(shmem, name)(flags, "==", 0, status)
 
 
@@ -230,7 +230,7 @@ def test_a_wait_that_nobody_answers_says_so_after_the_time_out(name, me, npes, m
     assert isinstance(caught.value, TimeoutError)
     wants = "a value >= [35].*; PYSHMEM_WAIT_TIMEOUT sets the seconds, 0 for no limit"
     wants += "; SHMEM_DEBUG=1 says where the other PEs are" if npes > 1 else ""
-    assert re.fullmatch(rf"{name}: PE {me}: {got.format(offset=offset)} 0\.25 s; wants {wants}", str(caught.value))
+    assert re.fullmatch(rf"{name}: PE {me}: {got.format(offset=offset)} 0\.25 s; expected {wants}", str(caught.value))
     monkeypatch.undo()
     shmem.barrier_all()  # and the PE is as good as before
 

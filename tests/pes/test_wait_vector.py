@@ -84,11 +84,11 @@ def test_what_does_not_fit_is_refused():
     for name in ("wait_until_all", "wait_until_any", "wait_until_some", "test_all", "test_any", "test_some"):
         call = getattr(shmem, name + "_vector")
         for values, error, text in (
-            ([1, 2], shmem.ArgumentError, "cmp_values: got 2 elements; wants one for each of the 3 of ivars"),
-            ([1, 2, 2**31], shmem.DtypeError, "cmp_values: got 2147483648; wants a value that int32 can hold"),
-            ([1, 2, 0.5], shmem.DtypeError, "cmp_values: got 0.5; wants a value that int32 can hold"),
-            (torch.zeros(3), shmem.DtypeError, "cmp_values: got float32 elements; wants the int32 of ivars"),
-            (7, shmem.ArgumentError, "cmp_values: got an int; wants"),
+            ([1, 2], shmem.ArgumentError, "cmp_values: got 2 elements; expected one for each of the 3 of ivars"),
+            ([1, 2, 2**31], shmem.DtypeError, "cmp_values: got 2147483648; expected a value that int32 can hold"),
+            ([1, 2, 0.5], shmem.DtypeError, "cmp_values: got 0.5; expected a value that int32 can hold"),
+            (torch.zeros(3), shmem.DtypeError, "cmp_values: got float32 elements; expected the int32 of ivars"),
+            (7, shmem.ArgumentError, "cmp_values: got an int; expected"),
         ):
             with refuses(f"{name}_vector", text, error):
                 call(ivars, "==", values)
@@ -97,7 +97,7 @@ def test_what_does_not_fit_is_refused():
 
 
 @pytest.mark.parametrize("name, text", [
-    ("all", r"ivars\[1\]: got 0 in 0.05 s; wants a value == 5"), ("any", r"ivars: got none in 0.05 s; wants a value == cmp_values among 2"),
+    ("all", r"ivars\[1\]: got 0 in 0.05 s; expected a value == 5"), ("any", r"ivars: got none in 0.05 s; expected a value == cmp_values among 2"),
 ])  # fmt: skip
 def test_a_wait_gives_up_and_says_what_it_saw(name, text, monkeypatch):
     ivars = shmem.zeros(3, dtype=torch.int64)

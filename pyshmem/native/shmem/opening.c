@@ -93,7 +93,7 @@ static int open_job(table_t *table, int64_t me, int64_t n, uint64_t statics) {
     uint64_t nbytes;
     int64_t late = await_all(table, n, 0, alone.settings.timeout);
     if (late >= 0) {
-        fprintf(stderr, "shmem_init: PE %ld: call: got none from PE %ld in %g s; wants the same call on all PEs\n",
+        fprintf(stderr, "shmem_init: PE %ld: call: got none from PE %ld in %g s; expected the same call on all PEs\n",
                 (long)me, (long)late, alone.settings.timeout);
         abort_job(1);
     }

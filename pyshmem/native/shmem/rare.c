@@ -178,7 +178,7 @@ static int64_t rare_destroy_team(int64_t *a) {
 /* ---- errors ---- */
 
 static int64_t rare_refuse(int64_t *a) {
-    fprintf(stderr, "%s: PE %ld: %s: got %s; wants %s\n", text_at(a[1]), (long)state.my_pe, text_at(a[2]),
+    fprintf(stderr, "%s: PE %ld: %s: got %s; expected %s\n", text_at(a[1]), (long)state.my_pe, text_at(a[2]),
             text_at(a[3]), text_at(a[4]));
     abort_job(1);
 }

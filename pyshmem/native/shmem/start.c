@@ -44,8 +44,8 @@ INTERNAL int64_t rare(const char *name, int64_t *arguments) {
 
 static RARELY _Noreturn void refuse_python(const char *got) {
     fprintf(stderr,
-            "shmem_init: PE ?: Python: got %s; wants the Python in which pyshmem is installed, with its shared library "
-            "(Debian: apt install libpython3-dev): PYSHMEM_PYTHON names it\n",
+            "shmem_init: PE ?: Python: got %s; expected the Python in which pyshmem is installed, with its shared "
+            "library (Debian: apt install libpython3-dev): PYSHMEM_PYTHON names it\n",
             got);
     _exit(1);
 }
@@ -119,8 +119,8 @@ static void open_bridge(void) {
              "    _bridge.open(%lu)\n"
              "    del _bridge\n"
              "except ImportError as error:\n"
-             "    sys.stderr.write(f'shmem_init: PE ?: Python: got {sys.executable}, and: {error}; wants the Python in "
-             "which pyshmem is installed: PYSHMEM_PYTHON names it\\n')\n"
+             "    sys.stderr.write(f'shmem_init: PE ?: Python: got {sys.executable}, and: {error}; expected the Python "
+             "in which pyshmem is installed: PYSHMEM_PYTHON names it\\n')\n"
              "    sys.stderr.flush()\n"
              "    os._exit(1)\n",
              (unsigned long)&bridge);

@@ -22,19 +22,20 @@ INTERNAL RARELY _Noreturn void refuse(const char *kind, const char *routine, con
     vsnprintf(got, sizeof got, format, values);
     va_end(values);
     if (is_forked()) {
-        dprintf(2, "%s: PE %ld: %s: got %s; wants %s\n", routine, (long)state.my_pe, argument, got, wants);
+        dprintf(2, "%s: PE %ld: %s: got %s; expected %s\n", routine, (long)state.my_pe, argument, got, wants);
         _exit(1);
     }
     fflush(NULL);
     if (state.calls) RARE("refuse", (int64_t)kind, (int64_t)routine, (int64_t)argument, (int64_t)got, (int64_t)wants);
-    fprintf(stderr, "%s: PE ?: %s: got %s; wants %s\n", routine, argument, got, wants);
+    fprintf(stderr, "%s: PE ?: %s: got %s; expected %s\n", routine, argument, got, wants);
     _exit(1);
 }
 
 INTERNAL RARELY void require_job(const char *routine) {
-    if (!state.calls && !attach())
-        refuse("NotInitializedError", routine, "state", "shmem_init() first",
-               "no shmem_init, or shmem_finalize before");
+    if (state.calls || attach()) return;
+    fflush(NULL);
+    fprintf(stderr, "%s: PE ?: not initialized: call shmem_init() first\n", routine);
+    _exit(1);
 }
 
 /* ---- sizes and alignment ---- */

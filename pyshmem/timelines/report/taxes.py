@@ -42,7 +42,7 @@ def _run(arguments: Sequence[str]) -> int:
         from rich.console import Console
         from rich.table import Table
     except ImportError:
-        print("pyshmem taxes: got no package rich; wants it: pip install rich", file=sys.stderr)
+        print("pyshmem taxes: rich is missing: pip install rich", file=sys.stderr)
         return 2
     try:
         if not path.exists():
@@ -133,7 +133,7 @@ def _drawing(module: str) -> Callable[..., None]:
     try:
         return cast("Callable[..., None]", import_module(f".{module}", __package__).draw)
     except ImportError:
-        raise ValueError("got no package matplotlib; pictures want it: pip install matplotlib") from None
+        raise ValueError("matplotlib is missing, for pictures: pip install matplotlib") from None
 
 
 def _table(table: Any, title: str, titles: Sequence[str], rows: Iterable[Sequence[str]]) -> Any:

@@ -23,7 +23,7 @@ def positive(text: str) -> float:
     """Read an option that is above 0."""
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"got {text}; wants a number above 0")
+        raise argparse.ArgumentTypeError(f"got {text}; expected a number above 0")
     return value
 
 
@@ -32,11 +32,11 @@ def whole(text: str) -> int:
     try:
         return parsers.positive(text)
     except ValueError as error:
-        raise argparse.ArgumentTypeError(f"got {parsers.shown(text)}; wants {error}") from None
+        raise argparse.ArgumentTypeError(f"got {parsers.shown(text)}; expected {error}") from None
 
 
 def require_order(parser: argparse.ArgumentParser, window: Sequence[float]) -> None:
     """Refuse --window if it ends before it begins."""
     begin, end = window
     if not begin < end:
-        parser.error(f"--window: got {begin:g} {end:g}; wants FROM before TO")
+        parser.error(f"--window: got {begin:g} {end:g}; expected FROM before TO")

@@ -111,7 +111,7 @@ def said_by(routine, arguments):
 
 def check(routine, arguments, argument, given):
     said, status = said_by(routine, arguments)
-    wants = rf"{routine.name}: PE 0: ({'|'.join(argument)}): got [^\n]*; wants [^\n]*\n"
+    wants = rf"{routine.name}: PE 0: ({'|'.join(argument)}): got [^\n]*; expected [^\n]*\n"
     values = [getattr(each, "value", each) for each in arguments]
     assert status == 1 and re.fullmatch(wants, said), (routine.prototype, argument[0], given, values, status, said)
     library.shmem_getmem(
