@@ -192,7 +192,7 @@ def test_a_site_sets_what_the_user_has_not(site, variables):
     assert f"[from {path}]" in next(line for line in environment.listing({}).splitlines() if "WAIT_TIMEOUT" in line)
 
 
-OF_C = ("PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")  # which C programs read before there is Python
+OF_C = ("PYSHMEM_C_START", "PYSHMEM_PYTHON", "PYSHMEM_SYMMETRIC_LIBS")  # which C programs read before there is Python
 # values of the rows that no number is one of
 VALUES = {"PYSHMEM_DUMP": '"SIGUSR1"', "PYSHMEM_HEAP": '"cpu"', "PYSHMEM_PEER_MAP": '"ipc"', "PYSHMEM_HIP_MEMORY": '"fine"',
           "PYSHMEM_FAR": '"tcp"', "PYSHMEM_AMO": '"tcp"', "PYSHMEM_LOCAL_CACHE": '"/tmp"', "PYSHMEM_CHECK": "false",

@@ -289,6 +289,6 @@ def test_after_a_time_out_of_a_call_of_all_pes_all_later_ones_are_refused_for_it
     first, *others = sorted(out.splitlines(), key=lambda line: not line.startswith("WaitTimeoutError"))
     assert first.startswith("WaitTimeoutError barrier_all: PE 0: team: got no call from PE 1 of TEAM_WORLD"), err
     calls = ("collect: PE 0", "zeros: PE 0", "zeros: PE 0", "zeros: PE 1", "zeros: PE 1")
-    assert [line.partition(" wants")[0] + " wants" for line in sorted(others)] == [
+    assert [line.partition(" expected")[0] + " expected" for line in sorted(others)] == [
         f"BrokenTeamError {call}: team: {why}" for call in calls
     ], out + err

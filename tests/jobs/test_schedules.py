@@ -83,6 +83,35 @@ def test_effects_are_late_until_quiet_and_a_seed_repeats_them(tmp_path):
     assert [line.split()[3:] for line in scheduled(program, 1, 3)] == [["False", "3", "1", "True"]] * 3
 
 
+UNFINISHED = """
+import pyshmem as shmem
+import pyshmem.device as dev
+import torch
+import triton
+
+@triton.jit
+def send(ctx, words, turn):
+    dev.p(ctx, words + turn, 1, 0)
+
+@triton.jit
+def take(ctx, words, turn):
+    dev.wait_until(ctx, words + turn, dev.CMP_EQ, 1)
+
+shmem.init()
+words = shmem.zeros(30, dtype=torch.int64)
+for turn in range(30):
+    (send if shmem.my_pe() else take)[(1,)](shmem.device_context(), words, turn)
+    shmem.TEAM_WORLD.split_strided(0, 1, 2).destroy()
+print(f"PE {shmem.my_pe()}: {words.sum().item()}")
+"""
+
+
+def test_what_a_kernel_has_sent_arrives_while_its_pe_waits_in_any_collective(tmp_path):
+    """Also in one whose beginning orders nothing, as that of a team."""
+    (tmp_path / "unfinished.py").write_text(UNFINISHED)
+    assert "PE 0: 30" in scheduled(tmp_path / "unfinished.py", 1, 2)
+
+
 AHEAD = """
 import pyshmem as shmem
 import torch

@@ -64,6 +64,8 @@ MUTANTS = [
     Mutant("host-get-into-read-only-memory", _C, "!(into && private->is_read_only)", "1", "2 numpy_arrays read_only"),
     Mutant("host-numpy-array-taken-as-contiguous", _C, "if (~a->flags & (NDARRAY_C_CONTIGUOUS | NDARRAY_ALIGNED)) return 0;", "",
            "2 numpy_arrays not_c_contiguous"),
+    Mutant("check-what-kernels-send-stays-while-a-team-begins", "pyshmem/check/**/*.py", 'for name in ("share", "sync"):', "for name in ():",
+           "jobs schedules waits_in_any_collective"),
     Mutant("check-joins-what-a-release-tells-apart", "pyshmem/check/**/*.py", "not line.told < op.number <= line.fenced",
            "not 0 < op.number <= line.fenced", "jobs checker forgotten"),
     Mutant("check-joins-what-a-fence-tells-apart", "pyshmem/check/**/*.py", "not line.told < op.number <= line.fenced",

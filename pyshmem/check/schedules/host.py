@@ -23,6 +23,7 @@ from pyshmem.diagnosis.host_calls import ASKS, AT_ONCE, BLOCKS, CALLS, LATE, ORD
 from pyshmem.host.contexts import CTX_DEFAULT
 from pyshmem.host.rma import put
 from pyshmem.host.signal import SIGNAL, signal_add, signal_set
+from pyshmem.transport.teams.meeting import Meeting
 
 Call = Callable[..., Any]
 _PATIENCE = 0.05  # seconds that a blocking call may last while effects are held back
@@ -60,6 +61,8 @@ def install(package: ModuleType) -> None:
     ):
         for name in names:
             setattr(owner, name, (_blocking if blocking else _settled)(getattr(owner, name), schedule))
+    for name in ("share", "sync"):  # in which calls that are not public wait for other PEs
+        setattr(Meeting, name, _blocking(getattr(Meeting, name), schedule))
 
 
 def _made_for(name: str, row: HostCall, call: Call, schedule: Schedule) -> Call:
@@ -149,6 +152,8 @@ def _blocking(call: Call, schedule: Schedule) -> Call:
 
     def waiting(*arguments: Any, **options: Any) -> Any:
         schedule.step()
+        if not schedule.pending:
+            return call(*arguments, **options)
         late = threading.Timer(_PATIENCE, schedule.settle, (True,))
         late.start()
         try:
