@@ -54,6 +54,9 @@ def numbers(*shape, dtype=torch.float64):
     return whole.to(here(), dtype)
 
 
+ROWS = [name for name in rows.OPERATORS if hasattr(rows, name)]  # the other operators add theirs to the table
+
+
 class Module:
     """Operators of ops, or those of ops.torch in their place. options: of calls that have a schedule."""
 
@@ -63,9 +66,9 @@ class Module:
     def __getattr__(self, name):
         if name == "experts":
             return self._routed
-        plain = self.module is ops and name in rows.OPERATORS
+        plain = self.module is ops and name in ROWS
         call = getattr(rows if plain else self.module, name)
-        return call if name in rows.OPERATORS else partial(call, **self.options)
+        return call if name in ROWS else partial(call, **self.options)
 
     def _routed(self, x, indices, weights, experts, capacity, run):
         """What experts make of tokens, by run(rows, offsets)."""

@@ -6,11 +6,10 @@ import pyshmem as shmem
 import pytest
 import torch
 from differentiated import (
-    ATTENTION, EXPERTS, GROUPED, HIDDEN, NAMES, NORMS, TOKENS, Module, cases, numbers, operators_of, together
+    ATTENTION, EXPERTS, GROUPED, HIDDEN, NAMES, NORMS, ROWS, TOKENS, Module, cases, numbers, operators_of, together
 )  # fmt: skip
 from operands import mine
 from pyshmem import ops
-from pyshmem.ops import rows
 from pyshmem.ops import torch as tp
 from pyshmem.ops.attention import prefill_schedules
 from pyshmem.ops.experts import operators
@@ -27,7 +26,7 @@ WITHOUT = {
 
 
 def test_every_operator_of_the_package_is_here_or_has_no_gradients():
-    assert set(ops.__all__) - WITHOUT == operators_of(NAMES) - set(rows.OPERATORS)
+    assert set(ops.__all__) - WITHOUT == operators_of(NAMES) - set(ROWS)
     listed = torch._library.custom_ops.OPDEFS
     trained = {name for name, each in listed.items() if each._backward_fn is not None}
     assert {name for name in trained if name.startswith("pyshmem::")} == {
