@@ -91,7 +91,7 @@ def test_tensors_of_different_sizes_give_the_elements_that_all_have(me, npes):
     x = shmem.register(tensor)
     assert x.shape == ((30,) if npes > 1 else (10, 3))
     target = (me + 1) % npes
-    with refuses("put", "target: got ", shmem.OutOfRangeError):
+    with refuses("put", "source: got 31 elements", shmem.OutOfRangeError):
         shmem.put(x, torch.zeros(31, dtype=torch.int16, device=DEVICE), target)
 
 
