@@ -33,16 +33,22 @@ _TOO_FEW = re.compile(r"""TypeError\(["'](?:[\w.<>]*?(\w+)\(\) )?missing (?:a|\d
 
 def install() -> None:
     """Print uncaught errors of pyshmem so. The hook that was installed before prints all other exceptions."""
-    previous = sys.excepthook if sys.excepthook is not sys.__excepthook__ else _in_one_write(sys.excepthook)
+    previous = sys.excepthook
     if threading.excepthook is threading.__excepthook__:
         threading.excepthook = _in_one_write(threading.excepthook)
+
+    def usual(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        previous(kind, error, trace)
+        if hint := _lacks_context(error):
+            sys.stderr.write(hint)
+
+    shown = _in_one_write(usual) if previous is sys.__excepthook__ else usual
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         if is_folded(error):
             sys.stderr.write(folded(error))
         else:
-            previous(kind, error, trace)
-            sys.stderr.write(_lacks_context(error))
+            shown(kind, error, trace)
 
     sys.excepthook = hook
 

@@ -110,7 +110,8 @@ class Shares(NamedTuple):
 class Channel:
     """Slots in symmetric memory with words for each program: its chunk in a slot has come; its last data has been taken.
 
-    Puts arrive in any order, those of earlier kernels too, so no two that may be under way have the same flag.
+    Puts arrive in any order, those of earlier kernels too, so no two that may be under way have the same flag, and words of
+    data that is taken count up.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ def recv_parts(ctx, slots, arrived, taken, epochs, pitch, count, each, chunk, pe
         first, number = part_of(program, i, count, each, chunk)
         dev.signal_wait_until(ctx, flag_of(arrived, program, epoch % SLOTS, chunks, i), dev.CMP_GE, epoch + 1)
         arch.copy(ctx, dest + first, slot + first, number)
-    dev.signal_set(ctx, taken + program, epoch + 1, pe)
+    dev.signal_add(ctx, taken + program, 1, pe)  # those of several kernels come in any order
     arch.join(ctx)
     tl.store(epochs + program, epoch + 1)
 
