@@ -53,9 +53,14 @@ print(f"PE {me}", first, words.sum().item() == sum(range(50)), total.item(), wor
 """
 
 
-def scheduled(program, seed, n_pes):
+def scheduled(program, seed, n_pes, limit=60):
     command = [BIN / "pyshmemrun", "--check=schedules", "--seed", str(seed), "-n", str(n_pes), *warm(), program]
-    environment = {**os.environ, "PYSHMEM_QUIET": "1", "SHMEM_SYMMETRIC_SIZE": "64m", "PYSHMEM_WAIT_TIMEOUT": "60"}
+    environment = {
+        **os.environ,
+        "PYSHMEM_QUIET": "1",
+        "SHMEM_SYMMETRIC_SIZE": "64m",
+        "PYSHMEM_WAIT_TIMEOUT": str(limit),
+    }
     environment["PYTHONUNBUFFERED"] = ""  # a line is one write: those of PEs do not mix
     done = subprocess.run(command, capture_output=True, text=True, timeout=140, env=environment)
     assert done.returncode == 0, done.stderr
@@ -134,3 +139,50 @@ def test_activations_are_those_of_their_flags_though_those_of_later_sends_come_f
     program = tmp_path / "ahead.py"
     program.write_text(AHEAD)
     assert [scheduled(program, seed, 2) for seed in (0, 1)] == [["PE 0 []", "PE 1 []"]] * 2
+
+
+IN_TURN = """
+import pyshmem as shmem
+import torch
+from pyshmem import ops
+
+shmem.init()
+came = []
+for turn in range(0, 36, 3):
+    for each in range(turn, turn + 3):
+        ops.send_activations(torch.full((4,), float(each)), pe=0, slots=3)
+    for each in range(3):
+        came += ops.recv_activations(torch.full((4,), -1.0), pe=0, slots=3).tolist()
+print([turn for turn, each in enumerate(came) if each != turn // 4], flush=True)
+"""
+
+
+def test_a_sender_counts_what_is_taken_though_news_of_it_come_in_any_order(tmp_path):
+    """On one PE, which repeats itself under its seed."""
+    program = tmp_path / "in_turn.py"
+    program.write_text(IN_TURN)
+    assert scheduled(program, 0, 1) == ["[]"]
+
+
+ENDLESS = """
+import pyshmem as shmem
+import pyshmem.device as dev
+import torch
+import triton
+
+@triton.jit
+def wait(ctx, word):
+    dev.wait_until(ctx, word, dev.CMP_EQ, 1)
+
+shmem.init()
+try:
+    wait[(1,)](shmem.device_context(), shmem.zeros(1, dtype=torch.int64))
+except Exception as error:
+    print("expected a value == 1" in str(error), flush=True)
+"""
+
+
+def test_a_kernels_wait_that_nothing_ends_times_out(tmp_path):
+    program = tmp_path / "endless.py"
+    program.write_text(ENDLESS)
+    assert scheduled(program, 1, 1, limit=2) == ["True"]

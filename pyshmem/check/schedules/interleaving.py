@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from math import prod
+from math import inf, prod
 from types import FunctionType
 from typing import Any
 
 from triton.runtime.interpreter import interpreter_builder
 
+from pyshmem.base.job import job
 from pyshmem.check.schedules.effects import STORES, Effect, Schedule
 
 WINDOW = 6  # programs that are under way at a time
@@ -53,8 +54,9 @@ class Program:
             raise _Over
 
     def until(self, holds: Callable[[], bool]) -> None:
-        """Let the others go on until something holds."""
-        while not holds():
+        """Let the others go on until something holds, or PYSHMEM_WAIT_TIMEOUT has passed."""
+        limit = time.monotonic() + (job.timeout or inf)
+        while not holds() and time.monotonic() < limit:
             self.waits = True
             self.pause()
         self.waits = False

@@ -244,6 +244,7 @@ def _meeting(program: Program, call: Call, *arguments: Any) -> Any:
 
 
 def _wait(program: Program, call: Call, *arguments: Any) -> Any:
+    """The real wait follows, which returns at once, or says that nothing more comes."""
     program.until(lambda: bool(number(arch.test(*arguments))))
     return call(*arguments)
 
