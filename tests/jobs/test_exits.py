@@ -62,10 +62,11 @@ def test_a_pe_that_fails_ends_the_job_and_says_why(kind, tmp_path):
 
 
 SILENT = """
-import os, signal, sys, time
+import os, signal, sys, time, warnings
 from contextlib import suppress
 import pyshmem as shmem
 
+warnings.simplefilter("ignore", DeprecationWarning)  # from Python 3.12 on, of a fork beside threads
 shmem.init()
 if shmem.my_pe() == 1:
     note = f"{os.environ['PYSHMEM_JOB_DIR']}/pe-1"  # of the process that passes the output of PE 1 on
