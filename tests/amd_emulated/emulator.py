@@ -13,8 +13,11 @@ that ``is_late_load`` picks come when their wave waits for them, perhaps behind 
 
 import ctypes
 import functools
+import hashlib
 import itertools
 import os
+import pathlib
+import pickle
 import sys
 from collections.abc import Callable
 from typing import NamedTuple
@@ -24,6 +27,31 @@ import numpy as np
 sys.path.insert(0, os.environ["PYSHMEM_TINYGRAD"])  # before the standard library's own package "test"
 
 from test.mockgpu.amd import emu
+
+KEPT = (
+    pathlib.Path(__file__).parents[2] / "build" / "amd_emulated"
+)  # what tinygrad compiles, for all PEs and later runs
+
+
+def kept(compiler):
+    """``compiler``, which takes half a second for an instruction, such that no other process does the same again."""
+    files = sorted(pathlib.Path(os.environ["PYSHMEM_TINYGRAD"], "tinygrad").rglob("*.py"))
+    version = [(str(each), each.stat().st_mtime_ns) for each in files]
+
+    def compiled(instruction, renderer):
+        key = repr((version, instruction.key, type(renderer), renderer.target))
+        path = KEPT / hashlib.sha256(key.encode()).hexdigest()
+        if not path.exists():
+            KEPT.mkdir(parents=True, exist_ok=True)
+            beside = path.with_suffix(f".{os.getpid()}")
+            beside.write_bytes(pickle.dumps(compiler(instruction, renderer)))
+            beside.replace(path)
+        return pickle.loads(path.read_bytes())
+
+    return compiled
+
+
+emu.to_program = kept(emu.to_program)
 
 LANES = 64
 LANE = np.arange(LANES)
