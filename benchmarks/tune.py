@@ -19,7 +19,7 @@ import torch
 import pyshmem as shmem
 from benchmarks.rows import KIB, MIB
 from pyshmem.host.collectives import context_of
-from pyshmem.kernels.methods_by_size import (
+from pyshmem.kernels.method_tables import (
     APART,
     COPY,
     HALVES,

@@ -20,7 +20,7 @@ from pyshmem.host.collectives import Pair, context_of
 from pyshmem.host.streams import collectives as on_stream
 from pyshmem.host.teams import Team
 from pyshmem.kernels.bound_kernels import require_launched
-from pyshmem.kernels.methods_by_size import SENT, WORDS
+from pyshmem.kernels.method_tables import SENT, WORDS
 from pyshmem.kernels.plans import kernels, known
 from pyshmem.memory.allocator import lowest_gap
 from pyshmem.memory.areas import lent

@@ -20,7 +20,7 @@ from pyshmem.base.job import job
 from pyshmem.diagnosis import exits, faults, host_timeouts
 from pyshmem.host.teams import TEAM_SHARED, TEAM_WORLD
 from pyshmem.kernels.compiled import hashing
-from pyshmem.kernels.methods_by_size import open_tables
+from pyshmem.kernels.method_tables import open_tables
 from pyshmem.memory.areas import begin, pool
 from pyshmem.memory.arguments import integer_of, require_init
 from pyshmem.memory.cpu_heap import cpu

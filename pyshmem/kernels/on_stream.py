@@ -39,7 +39,7 @@ from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.device.ordering import barrier_all
 from pyshmem.kernels.bound_kernels import Bound, bind, may_be_early
 from pyshmem.kernels.compiled import CachedKernel
-from pyshmem.kernels.methods_by_size import APART, HALVES, SENT, WORDS, Row, first, tables
+from pyshmem.kernels.method_tables import APART, HALVES, SENT, WORDS, Row, first, tables
 from pyshmem.memory.areas import MOST_PES
 from pyshmem.native._native import REDUCTIONS
 

@@ -23,7 +23,7 @@ from pyshmem.device.collectives.scratch import (
 from pyshmem.device.context import DeviceContext, my_pe, n_pes
 from pyshmem.kernels.bound_kernels import Bound, bind
 from pyshmem.kernels.compiled import CachedKernel
-from pyshmem.kernels.methods_by_size import first, tables
+from pyshmem.kernels.method_tables import first, tables
 from pyshmem.kernels.on_stream import BITS, array_at, at_most
 
 NUMBERS = ["target", "source", "counts", "starts", "received", "room", "length", "width"]

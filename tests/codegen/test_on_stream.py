@@ -10,7 +10,7 @@ from compiling import (
 )  # fmt: skip
 from pyshmem.device.arch.targets import Target
 from pyshmem.kernels import on_stream, signals, uneven
-from pyshmem.kernels.methods_by_size import tables
+from pyshmem.kernels.method_tables import tables
 from pyshmem.device.collectives.packing import words_in
 from test_array_collectives import BAR, HEAR, TELL
 from test_compiles import refuse_spills

@@ -6,24 +6,24 @@ import pyshmem as shmem
 import pytest
 from benchmarks import tune
 from pyshmem.host.streams.collectives import by_copy
-from pyshmem.kernels import methods_by_size
-from pyshmem.kernels.methods_by_size import MORE, SENT, Row
+from pyshmem.kernels import method_tables
+from pyshmem.kernels.method_tables import MORE, SENT, Row
 
 
 def shipped():
-    return methods_by_size.parse((methods_by_size.SHIPPED / "sm_90.json").read_text(), "sm_90.json")
+    return method_tables.parse((method_tables.SHIPPED / "sm_90.json").read_text(), "sm_90.json")
 
 
 def test_a_table_that_is_written_is_read_back(tmp_path):
     file = tmp_path / "new" / "table.json"
-    methods_by_size.write(file, "a GPU", shipped())
-    assert methods_by_size.parse(file.read_text(), "") == shipped()
+    method_tables.write(file, "a GPU", shipped())
+    assert method_tables.parse(file.read_text(), "") == shipped()
 
 
 def test_rows_ascend_and_the_last_one_takes_every_call():
     for rows in shipped():
         assert [row.most for row in rows] == sorted(row.most for row in rows)
-        assert methods_by_size.first(rows, 1 << 40).most == MORE
+        assert method_tables.first(rows, 1 << 40).most == MORE
 
 
 SPOILT = [
@@ -41,23 +41,23 @@ SPOILT = [
 
 @pytest.mark.parametrize("spoil", SPOILT, ids=range(len(SPOILT)))
 def test_another_file_is_refused(spoil):
-    content = json.loads((methods_by_size.SHIPPED / "sm_90.json").read_text())
+    content = json.loads((method_tables.SHIPPED / "sm_90.json").read_text())
     spoil(content)
     with pytest.raises(shmem.ArgumentError, match="init: .*PYSHMEM_TUNING: got x.json, another file"):
-        methods_by_size.parse(json.dumps(content), "x.json")
+        method_tables.parse(json.dumps(content), "x.json")
 
 
 def test_the_file_is_the_named_one_then_the_users_then_the_packages(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert methods_by_size._file("gfx942") == methods_by_size.SHIPPED / "sm_90.json"
-    own = methods_by_size.cache_file("gfx942")
-    methods_by_size.write(own, "a GPU", shipped())
-    assert methods_by_size._file("gfx942") == own
+    assert method_tables._file("gfx942") == method_tables.SHIPPED / "sm_90.json"
+    own = method_tables.cache_file("gfx942")
+    method_tables.write(own, "a GPU", shipped())
+    assert method_tables._file("gfx942") == own
     monkeypatch.setenv("PYSHMEM_TUNING", str(tmp_path / "none"))
     with pytest.raises(shmem.ArgumentError, match="none, no file"):
-        methods_by_size._file("gfx942")
+        method_tables._file("gfx942")
     (tmp_path / "none").write_text("{}")
-    assert methods_by_size._file("gfx942") == tmp_path / "none"
+    assert method_tables._file("gfx942") == tmp_path / "none"
 
 
 def test_the_tuner_takes_the_fastest_row_of_each_size_and_joins_neighbours(monkeypatch):
@@ -87,21 +87,21 @@ def test_the_tuner_keeps_the_fastest_kernel_where_copy_engines_are_faster(monkey
     rows = tune.table_of(measure, [2**20, 2**22, 2**23, 2**24], tune.copies)
     assert [tuple(row) for row in rows] == [(2**20, "", 32, 8), (2**22, "", 128, 8), (MORE, "copy", 128, 8)]
     assert "copy engines 26.00" in capsys.readouterr().out
-    methods_by_size.parse(
-        json.dumps({"format": methods_by_size.FORMAT, **shipped()._replace(copies=[[None, *rows[2][1:]]])._asdict()}),
+    method_tables.parse(
+        json.dumps({"format": method_tables.FORMAT, **shipped()._replace(copies=[[None, *rows[2][1:]]])._asdict()}),
         "",
     )
 
 
 def test_auto_takes_copy_engines_for_the_blocks_for_which_the_table_says_so():
-    before = methods_by_size.tables()
-    methods_by_size.use(shipped()._replace(copies=(Row(1024, "", 32, 8), Row(MORE, "copy", 64, 8))))
+    before = method_tables.tables()
+    method_tables.use(shipped()._replace(copies=(Row(1024, "", 32, 8), Row(MORE, "copy", 64, 8))))
     try:
         taken = [by_copy("auto", nbytes) for nbytes in (1, 1024, 1025, 1 << 40)]
         assert taken == [False, False, True, True]
         assert by_copy("copy", 1) and not by_copy("kernel", 1 << 40) and not by_copy("sum", 1 << 40)
     finally:
-        methods_by_size.use(before)
+        method_tables.use(before)
 
 
 class Comm:
@@ -115,31 +115,31 @@ class Comm:
 
 
 def test_all_pes_must_have_read_one_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(methods_by_size, "architecture", lambda: "sm_90")
+    monkeypatch.setattr(method_tables, "architecture", lambda: "sm_90")
     monkeypatch.setenv("PYSHMEM_TUNING", str(tmp_path / "table.json"))
     own = shipped()._replace(copies=(Row(MORE, "", 7, 8),))
-    methods_by_size.write(tmp_path / "table.json", "a GPU", own)
-    before = methods_by_size.tables()
+    method_tables.write(tmp_path / "table.json", "a GPU", own)
+    before = method_tables.tables()
     with pytest.raises(shmem.ArgumentError, match="PYSHMEM_TUNING: got another file on PE 1 than on PE 0"):
-        methods_by_size.open_tables(Comm("another text"))
-    assert methods_by_size.tables() == before
-    methods_by_size.open_tables(Comm(None))
-    assert methods_by_size.tables() == own
-    methods_by_size.use(before)
+        method_tables.open_tables(Comm("another text"))
+    assert method_tables.tables() == before
+    method_tables.open_tables(Comm(None))
+    assert method_tables.tables() == own
+    method_tables.use(before)
 
 
 @pytest.mark.parametrize(("arch", "engines"), [("gfx942", False), ("sm_100", True)])
 def test_an_amd_gpu_that_was_not_measured_borrows_no_copy_engines(arch, engines, tmp_path, monkeypatch):
     """On ROCm copies to peers may be kernels. What benchmarks.tune writes on the machine is taken as it is."""
-    monkeypatch.setattr(methods_by_size, "architecture", lambda: arch)
+    monkeypatch.setattr(method_tables, "architecture", lambda: arch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = methods_by_size.tables()
+    before = method_tables.tables()
     try:
-        methods_by_size.open_tables(Comm(None))
+        method_tables.open_tables(Comm(None))
         assert by_copy("auto", 1 << 40) == engines
-        assert methods_by_size.tables()._replace(copies=()) == shipped()._replace(copies=())
-        methods_by_size.write(methods_by_size.cache_file(arch), "a GPU", shipped())
-        methods_by_size.open_tables(Comm(None))
+        assert method_tables.tables()._replace(copies=()) == shipped()._replace(copies=())
+        method_tables.write(method_tables.cache_file(arch), "a GPU", shipped())
+        method_tables.open_tables(Comm(None))
         assert by_copy("auto", 1 << 40)
     finally:
-        methods_by_size.use(before)
+        method_tables.use(before)

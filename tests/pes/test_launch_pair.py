@@ -9,7 +9,7 @@ import pytest
 import torch
 from pyshmem.distributed import lanes
 from pyshmem.kernels.bound_kernels import Bound
-from pyshmem.kernels.methods_by_size import APART, WORDS, Row
+from pyshmem.kernels.method_tables import APART, WORDS, Row
 from pyshmem.kernels.plans import kernels, remember
 from pyshmem.native import _native
 from pyshmem.memory.heap import default, views

@@ -10,7 +10,7 @@ from pyshmem.host import collectives
 from pyshmem.host.streams import collectives as on_stream
 from pyshmem.base import interpreter
 from pyshmem.kernels import on_stream as kernels
-from pyshmem.kernels import methods_by_size
+from pyshmem.kernels import method_tables
 from support import GUARD, assert_same, from_pe, guarded, name_of, payload, untouched, work
 from team_shapes import group  # noqa: F401
 from test_collectives import INTEGERS, OPERATORS, REALS, combined, operand
@@ -96,10 +96,10 @@ def test_a_broadcast_of_many_bytes_passes_through_all_members(group, me, monkeyp
 def test_each_engine_moves_what_it_is_given_however_late_a_pe_is(engine, me, npes, monkeypatch):
     """For "auto", by a table with which sizes take turns."""
     copies = (
-        methods_by_size.Row(16000, "", 32, 8),
-        methods_by_size.Row(methods_by_size.MORE, methods_by_size.COPY, 32, 8),
+        method_tables.Row(16000, "", 32, 8),
+        method_tables.Row(method_tables.MORE, method_tables.COPY, 32, 8),
     )
-    monkeypatch.setattr(methods_by_size, "_active", [methods_by_size.tables()._replace(copies=copies)])
+    monkeypatch.setattr(method_tables, "_active", [method_tables.tables()._replace(copies=copies)])
     for turn in range(8):
         count = 1 + 3000 * (turn % 3)
         source = shmem.array(payload(me, turn, npes * count, torch.int32))

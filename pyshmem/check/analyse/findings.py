@@ -9,7 +9,7 @@ from linecache import getline
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyshmem.check.analyse.advice import missing
+from pyshmem.check.analyse.missing_call import missing
 from pyshmem.check.analyse.shadow import Op
 
 SIGNS = ("==", "!=", ">", ">=", "<", "<=")

@@ -35,7 +35,7 @@ from pyshmem.host.collectives import (
 from pyshmem.host.streams.copies import exchange
 from pyshmem.host.teams import Team, member
 from pyshmem.kernels.bound_kernels import require_launched
-from pyshmem.kernels.methods_by_size import COPY, first, tables
+from pyshmem.kernels.method_tables import COPY, first, tables
 from pyshmem.kernels.plans import kernels, known, remember
 from pyshmem.memory.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.memory.heap import default, views

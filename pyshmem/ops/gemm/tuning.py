@@ -21,7 +21,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.base.errors import ArgumentError, DtypeError, refuse
 from pyshmem.host.teams import TEAM_WORLD
-from pyshmem.kernels.methods_by_size import architecture, cache_file
+from pyshmem.kernels.method_tables import architecture, cache_file
 from pyshmem.memory.arguments import name_of, require_init
 from pyshmem.memory.heap import default
 from pyshmem.ops.gemm.gemm_kernel import alone

@@ -1,7 +1,7 @@
 """The route to the CPU memory of far PEs, those on other nodes, whose service threads execute requests.
 
 Requests travel over TCP, and so do data, unless a fabric carries those of puts and gets, see fabric. The calls are in
-far/calls.h, the connections in far/link.h, and what executes requests in far/server.h.
+far/calls.h, the connections in far/link.h, and what executes requests in far/execute.h.
 
 A put returns once its data are on their way, and quiet waits until they are in place. Gets and fetching atomics return with
 the data. The requests of one PE to another are executed in order; the native functions order what the fabric carries.
