@@ -477,12 +477,8 @@ MUTANTS = [
            "2 training a_model_trains"),
     Mutant("torch-code-of-another-job-is-taken", _OPS, 'if numbers != f"{team.me}/{team.size}":', "if False:", "2 torch_library other_numbers_of_pes"),
     # ---- irregular ----
-    Mutant("irregular-sums-carry-over-tiles", _IRREGULAR, "tl.where(later_begun != 0, later_sums, sums + later_sums)", "sums + later_sums",
-           "2 irregular spmv_adds"),
-    Mutant("irregular-last-empty-row-left-out", _IRREGULAR, "live = places < last tiles = tl.load(empty + places, mask=live, other=0)",
-           "live = places < last - 1\n        tiles = tl.load(empty + places, mask=live, other=0)", "2 irregular spmv_adds"),
     Mutant("irregular-tail-of-a-split-row-forgotten", _IRREGULAR, "TILE(operands, tile, lanes, tl.sum(sums, axis=1) + tail, live)",
-           "TILE(operands, tile, lanes, tl.sum(sums, axis=1), live)", "2 irregular more_segments_than_are_added"),
+           "TILE(operands, tile, lanes, tl.sum(sums, axis=1), live)", "2 irregular more_parts_than_are_added"),
     Mutant("irregular-part-finishes-a-row", _IRREGULAR, "total, (lanes >= 0) & (tile >= 0))", "total, lanes >= 0)",
            "2 irregular rows_one_by_one_of_every_dtype"),
     Mutant("irregular-program-leaves-its-last-row-out", _IRREGULAR, "for item in range(first, last):", "for item in range(first, last - 1):",
