@@ -60,9 +60,16 @@ class Splits(NamedTuple):
     closing: Any
 
 
+class Partial(NamedTuple):
+    """The sums of parts: of all but the last of each tile, and of the last. They lie in one array."""
+
+    heads: Any
+    tails: Any
+
+
 @triton.jit(do_not_specialize=["count"])
 def finish_split_tiles(
-    splits, parts, count, operands,
+    splits, partial, count, operands,
     work: tl.constexpr, EARLY: tl.constexpr, ROWS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """Finish ``count`` split tiles: add the sums of their parts in a fixed order, LANES of each of ROWS tiles at once."""
@@ -79,8 +86,8 @@ def finish_split_tiles(
     for step in range(0, tl.max(last - first), LANES):
         part = first[:, :, None] + step + tl.arange(0, LANES)[None, :, None]
         place = part.to(tl.int64) * WIDTH + lanes[None, :, :]
-        sums += tl.load(parts + place, mask=part < last[:, :, None], other=0)
-    tail = tl.load(parts + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
+        sums += tl.load(partial.heads + place, mask=part < last[:, :, None], other=0)
+    tail = tl.load(partial.tails + last.to(tl.int64) * WIDTH + lanes, mask=live, other=0)
     work.TILE(operands, tile, lanes, tl.sum(sums, axis=1) + tail, live)
 
 
@@ -174,7 +181,7 @@ def _prepared(known: Launches, work: Work, matrix: CSR, stream: int) -> list[Pre
     kernels = [Prepared(parted.kernel, parted.segments, fixed, operands, constants, early, num_warps=known.warps)]
     if parted.spread:
         programs, rows, lanes = known.finishing
-        fixed = Splits(parted.closed, parted.opening, parted.closing), parts, parted.splits
+        fixed = Splits(parted.closed, parted.opening, parted.closing), Partial(parts, parts), parted.splits
         constants = of_work | {"EARLY": early, "ROWS": rows, "LANES": lanes}
         kernels.append(Prepared(finish_split_tiles, programs, fixed, operands, constants, early))
     return kernels

@@ -5,7 +5,7 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import SCHEDULES, Splits, finish_split_tiles
+from pyshmem.irregular.execution import SCHEDULES, Partial, Splits, finish_split_tiles
 from pyshmem.irregular.granularity import finishing
 from pyshmem.irregular.parts import Items
 from pyshmem.irregular.schedules.by_length import Groups, execute_group, kinds
@@ -40,7 +40,7 @@ def compiled(kernel, target, work=spmv, dtype=torch.float32, index=torch.int32, 
     fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": tl.constexpr(22), "depth": 9}
     values = {
         "operands": work.Operands(*[fields.get(name, elements) for name in work.Operands._fields]),
-        "splits": Splits(indices, indices, indices), "count": 1 << 13,
+        "splits": Splits(indices, indices, indices), "partial": Partial(sums, sums), "count": 1 << 13,
         "work": Constants(atom, tile, kind, width, len(atom.arg_names) == 5), "EARLY": target == "nvidia",
         "ROWS": rows, "LANES": lanes,
         "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
