@@ -35,7 +35,7 @@ shmem.init()
 me, n_pes = shmem.my_pe(), shmem.n_pes()
 matrix = poisson(SIDE)
 device = shmem.zeros(1).device  # that of the symmetric heap
-A = irregular.plan(matrix.to(device), cut="nonzeros", schedule="program_mapped", size=256)
+A = irregular.plan(matrix.to(device), cut="nonzeros")
 
 b = torch.linspace(1, 2, SIDE * SIDE, dtype=torch.float64)
 r = b[A.starts[me] : A.starts[me + 1]].to(device, copy=True)  # this PE's share

@@ -76,7 +76,7 @@ class Problem(NamedTuple):
 class Operations(Together):
     """All PEs act. Matrices hold random numbers, of a generator that each PE can seed for any other."""
 
-    peers = (OURS, "fused", STREAMED, "copy_engine", "workgroup_specialized", "producer_consumer", "bulk_synchronous",
+    peers = (OURS, "fused", STREAMED, "copy_engine", "bulk_synchronous",
              GEMM, ENGINE, BESIDE, NCCL, ASYNC, LAUNCH)  # fmt: skip
 
     def __init__(self, accelerator: Accelerator, alone: bool) -> None:

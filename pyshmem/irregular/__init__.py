@@ -1,8 +1,8 @@
 """Irregular work: sparse matrices, whose rows differ in length, balanced over the programs of a kernel.
 
-A matrix consists of tiles, its rows, and of atoms, its non-zeros. A schedule cuts them into segments and gives the
-segments to programs. A work says what an atom adds to its tile, and what becomes of a tile's sum. Neither depends on
-the other, so every work runs on every schedule.
+A matrix consists of tiles, its rows, and of atoms, its non-zeros. A schedule divides them over programs. A work
+says what an atom adds to its tile, and what becomes of a tile's sum. Neither depends on the other, so every work runs on
+every schedule.
 Idea: Osama, Porumbescu, Owens (arXiv 2301.04792). See docs/irregular.md.
 """
 
@@ -14,7 +14,6 @@ from pyshmem.diagnosis import ranges as _ranges
 from pyshmem.irregular.execution import SCHEDULES, Work, run
 from pyshmem.irregular.matrix import CSR, csr
 from pyshmem.irregular.plans import Plan, plan
-from pyshmem.irregular.schedules import Schedule
 from pyshmem.irregular.works.degrees import degree_histogram
 from pyshmem.irregular.works.pagerank import pagerank_step
 from pyshmem.irregular.works.spmm import spmm
@@ -22,7 +21,7 @@ from pyshmem.irregular.works.spmv import spmv
 from pyshmem.irregular.works.triangles import triangle_count
 
 __all__ = [
-    "CSR", "SCHEDULES", "Plan", "Schedule", "Work", "csr", "degree_histogram", "pagerank_step", "plan", "run", "spmm",
+    "CSR", "SCHEDULES", "Plan", "Work", "csr", "degree_histogram", "pagerank_step", "plan", "run", "spmm",
     "spmv", "triangle_count",
 ]  # fmt: skip
 

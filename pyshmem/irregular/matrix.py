@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -13,28 +13,16 @@ from pyshmem.base.errors import ArgumentError, DtypeError, OutOfRangeError, refu
 
 VALUES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 INDICES = (torch.int32, torch.int64)
-LARGEST_SEGMENT = 1 << 20
-ALIGNMENT = 16  # atoms: kernels read from multiples of it, in vectors of up to 16 bytes
-# of rows and non-zeros with int32 indices: kernels add the size of a segment to them
-_MOST = 2**31 - 2 * LARGEST_SEGMENT
-
-
-class Marked(NamedTuple):
-    """marks: a byte for each atom, up to a multiple of ALIGNMENT: 1 for the first of its row, plus 2 for the last.
-
-    filled, empty: the rows with atoms, and those without.
-    """
-
-    marks: torch.Tensor
-    filled: torch.Tensor
-    empty: torch.Tensor
+LARGEST_PART = 1 << 20
+# of rows and non-zeros with int32 indices: kernels add the size of a part to them
+_MOST = 2**31 - 2 * LARGEST_PART
 
 
 @dataclass(frozen=True, eq=False)
 class CSR:
     """A checked matrix: row i has the non-zeros offsets[i] to offsets[i + 1] of columns and values.
 
-    kept: the Cut of each schedule and size, and the launches of each work.
+    kept: the Parted of each schedule, size and width, and the launches of each work.
     """
 
     offsets: torch.Tensor
@@ -62,17 +50,6 @@ class CSR:
     def longest(self) -> int:
         """The most elements of a row. Found once; waits for torch's current stream."""
         return int(self.offsets.diff().max()) if self.rows else 0
-
-    @cached_property
-    def marked(self) -> Marked:
-        """What segmented sums need of the rows. Found once; waits for torch's current stream."""
-        lengths = self.offsets.diff()
-        filled, empty = ((each).nonzero()[:, 0].to(self.offsets.dtype) for each in (lengths > 0, lengths == 0))
-        firsts, ends = (self.offsets[filled.long() + i].long() for i in (0, 1))
-        marks = torch.zeros((self.atoms // ALIGNMENT + 1) * ALIGNMENT, dtype=torch.uint8, device=self.device)
-        marks[firsts] += 1
-        marks[ends - 1] += 2
-        return Marked(marks, filled, empty)
 
     def between(self, first: int, last: int) -> CSR:
         """Return the rows from ``first`` to before ``last``, of all columns. Columns and values are shared."""

@@ -1,4 +1,4 @@
-"""Tiles and parts of long ones: what schedules have that order tiles instead of cutting a sequence of atoms."""
+"""Tiles and parts of long ones: a matrix as schedules divide it over programs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ class Items(NamedTuple):
 
 
 class Parted:
-    """A matrix's tiles, those of more than ``size`` atoms split. closed, opening, closing, spread, splits: as of a Cut.
+    """A matrix's tiles, those of more than ``size`` atoms split. Found once, and kept with the matrix.
 
+    closed: the ``splits`` tiles that are split. Tile closed[j] has the parts from opening[j] to closing[j], the last.
+    spread: the most parts after the first that a tile has.
     items: in the order of tiles, in int64.  of_split: which of them are parts.
     A subclass has ``segments``, the number of programs, and ``kernel``, which takes ``items`` in the order of programs,
     ``programs``, the sums of parts, the operands, and ``constants`` beside those of all kernels.

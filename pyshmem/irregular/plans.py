@@ -10,7 +10,7 @@ import torch
 import pyshmem as shmem
 from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.matrix import CSR, csr
-from pyshmem.irregular.schedules import Name, Schedule
+from pyshmem.irregular.schedules import Name
 from pyshmem.irregular.shares import FETCHES, Balanced, Fetch, Segment, divided, largest_share
 from pyshmem.irregular.works.spmv import spmv
 from pyshmem.memory.arguments import is_int, require_init
@@ -20,7 +20,7 @@ GAP = 16  # elements: at most a cache line of 128 bytes is fetched in vain to sa
 
 
 def plan(
-    matrix: Any, cut: Balanced | Sequence[int] = "nonzeros", fetch: Fetch = "needed", schedule: Name | Schedule = "auto",
+    matrix: Any, cut: Balanced | Sequence[int] = "nonzeros", fetch: Fetch = "needed", schedule: Name = "auto",
     size: int | None = None, gap: int = GAP,
 ) -> Plan:  # fmt: skip
     """Return a plan for products of ``matrix``, square, with vectors, both divided over all PEs by rows.
@@ -50,9 +50,7 @@ class Plan:
     segments: what each call fetches before the product, one get each.
     """
 
-    def __init__(
-        self, rows: CSR, starts: list[int], fetch: Fetch, schedule: Name | Schedule, size: int | None, gap: int
-    ):
+    def __init__(self, rows: CSR, starts: list[int], fetch: Fetch, schedule: Name, size: int | None, gap: int):
         """Find out what to fetch, and allocate. Collective over all PEs."""
         self.starts = starts
         self.segments: list[Segment]

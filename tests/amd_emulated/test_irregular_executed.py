@@ -1,4 +1,4 @@
-"""Irregular kernels executed: rows split over pieces, the scan over atoms. The emulator has no buffer atomics, so no histogram."""
+"""Irregular kernels executed: rows whole and in parts. The emulator has no buffer atomics, so no histogram."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def test_spmv_adds_the_products_of_each_row(schedule):
     assert torch.equal(y.double(), dense(matrix) @ x.double())
 
 
-@pytest.mark.parametrize(("schedule", "columns"), [("nonzero_split", 3), ("row_by_row", 130)])
+@pytest.mark.parametrize(("schedule", "columns"), [("by_length", 3), ("row_by_row", 130)])
 def test_spmm_adds_the_products_of_each_row_and_column(schedule, columns):
     matrix, b = sparse(LENGTHS["uneven"]), numbers(17, columns)
     c = irregular.spmm(irregular.csr(matrix), b, schedule, 6)

@@ -5,20 +5,18 @@ import torch
 import triton.language as tl
 from compiling import TARGETS, array, compile, context, instructions, places, specialise
 from products import spilled, text_of
-from pyshmem.irregular.execution import SCHEDULES, Method, Segments, Splits, execute, finish_split_tiles
-from pyshmem.irregular.granularity import blocking, finishing
+from pyshmem.irregular.execution import SCHEDULES, Partial, Splits, finish_split_tiles
+from pyshmem.irregular.granularity import finishing
 from pyshmem.irregular.parts import Items
-from pyshmem.irregular.segmented_sums import Partial, Rows
-from pyshmem.irregular.sequences import execute_sequence
-from pyshmem.irregular.sorted_groups import Groups, execute_group, kinds
-from pyshmem.irregular.streams import Blocks, constants, execute_block
+from pyshmem.irregular.schedules.by_length import Groups, execute_group, kinds
+from pyshmem.irregular.schedules.row_by_row import execute_sequence
+from pyshmem.irregular.schedules.streamed import Blocks, constants, execute_block
 from pyshmem.irregular.values import Constants
 from pyshmem.irregular.works import degrees, spmm, spmv, triangles
 
-TILES, ATOMS = 1 << 20, 10 << 20
 FEW = 8  # bytes for registers that a thread lacks; Triton 3.6 spills two of these in a few cases, later ones none
 ATOMIC = {"nvidia": r"\b(atom|red)\.", "amd": r"(global|flat|buffer)_atomic"}
-SPLITTING = [name for name, schedule in SCHEDULES.items() if schedule.splits]
+EXECUTE = {"by_length": execute_group, "streamed": execute_block, "row_by_row": execute_sequence}
 # (atom, tile, type of the sums, their number)
 WORKS = {
     spmv: (spmv.product, spmv.element, tl.float32, 1), spmm: (spmm.products, spmm.row, tl.float32, 32),
@@ -26,22 +24,15 @@ WORKS = {
 }  # fmt: skip
 
 
-def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=torch.int32, atoms=ATOMS, width=None):
-    """A kernel as ``run`` launches it for a matrix with 10 elements in the mean row, or another number of ``atoms``.
-
-    width: None is the work's.
-    """
-    chosen = SCHEDULES[schedule]
+def compiled(kernel, target, work=spmv, dtype=torch.float32, index=torch.int32, width=None):
+    """A kernel of EXECUTE, by its schedule's name, or another one, as ``run`` launches it. width: None is the work's."""
+    warps = SCHEDULES[kernel].warps if kernel in SCHEDULES else 4
     atom, tile, kind, usual = WORKS[work]
     width = width or usual
+    if kernel in SCHEDULES:
+        kernel = execute_group if kernel == "streamed" and width > 1 else EXECUTE[kernel]
     kind = tl.float64 if dtype == torch.float64 else kind
     itemsize = 8 if kind == tl.float64 else 4
-    if chosen.order and kernel is execute:
-        by_order = {"length": execute_group, "stream": execute_block if width == 1 else execute_group}
-        kernel = by_order.get(chosen.order, execute_sequence)
-    block, rows = blocking(TILES, atoms, chosen, chosen.size, width, itemsize)
-    early = target == "nvidia"
-    method = Method(chosen.flat, chosen.splits, early, block, rows)
     rows, lanes = finishing(2, width * itemsize)
     types = {tl.float32: torch.float32, tl.float64: torch.float64, tl.int32: torch.int32, tl.int64: torch.int64}
     indices, sums, elements = array(index), array(types[kind]), array(dtype)
@@ -49,10 +40,8 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
     fields |= {"first": 0, "width": width, "pitch": 64, "most": 99, "bits": tl.constexpr(22), "depth": 9}
     values = {
         "operands": work.Operands(*[fields.get(name, elements) for name in work.Operands._fields]),
-        "rows": Rows(indices, array(torch.uint8), indices, indices), "partial": Partial(sums, sums),
-        "segments": Segments(indices, indices), "splits": Splits(indices, indices, indices),
-        "count": 1 << 14 if kernel is execute else 1 << 13, "vacant": 1 << 12, "stored": ATOMS,
-        "work": Constants(atom, tile, kind, width, len(atom.arg_names) == 5), "method": method, "EARLY": early,
+        "splits": Splits(indices, indices, indices), "partial": Partial(sums, sums), "count": 1 << 13,
+        "work": Constants(atom, tile, kind, width, len(atom.arg_names) == 5), "EARLY": target == "nvidia",
         "ROWS": rows, "LANES": lanes,
         "items": Items(indices, indices, indices), "groups": Groups(indices, indices), "parts": sums,
         "firsts": array(torch.int32),
@@ -60,7 +49,7 @@ def compiled(kernel, target, schedule, work=spmv, dtype=torch.float32, index=tor
         "blocks": Blocks(*[indices] * 5, array(torch.int32)),
     }  # fmt: skip
     values |= constants() if kernel is execute_block else {}
-    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=chosen.warps)
+    source, options = specialise(kernel, target, [values[name] for name in kernel.arg_names], num_warps=warps)
     return compile(source, target=TARGETS[target], options=options.__dict__)
 
 
@@ -70,26 +59,21 @@ def atomics(found, target):
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_sums_are_made_without_atomics_and_without_spills(schedule, target):
-    found = compiled(execute, target, schedule)
+    found = compiled(schedule, target)
     assert not atomics(found, target)
     assert spilled(found, target) == 0
 
 
 @pytest.mark.parametrize("work", list(WORKS)[1:], ids=lambda work: work.__name__.rpartition(".")[2])
-@pytest.mark.parametrize("schedule", ["nonzero_split", "program_mapped"])
+@pytest.mark.parametrize("schedule", ["by_length", "row_by_row"])
 def test_every_work_compiles_without_spills(schedule, work, target):
-    found = compiled(execute, target, schedule, work)
-    assert spilled(found, target) <= (FEW if (target, schedule, work) == ("nvidia", "program_mapped", triangles) else 0)
+    found = compiled(schedule, target, work)
+    assert spilled(found, target) == 0
     assert bool(atomics(found, target)) == (work is degrees)
 
 
-def test_64_bits_of_values_and_indices_compile_without_spills(target):
-    assert spilled(compiled(execute, target, "nonzero_split", dtype=torch.float64, index=torch.int64), target) == 0
-
-
-@pytest.mark.parametrize(("schedule", "mean"), [("program_mapped", 512), ("nonzero_split", 4), ("by_length", 4)])
-def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(schedule, mean, target):
-    found = compiled(execute, target, schedule, spmm, torch.float16, atoms=mean * TILES)
+def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(target):
+    found = compiled("by_length", target, spmm, torch.float16)
     assert spilled(found, target) == 0
     if target == "nvidia":
         assert places(instructions(found.asm["ptx"]), r"ld\.global\.v4\.b32")
@@ -100,7 +84,7 @@ def test_products_with_many_columns_load_their_rows_in_vectors_without_spills(sc
 )
 def test_rows_one_by_one_load_an_atom_once_in_each_warp_and_share_nothing(dtype, index, target):
     """Four atoms at a time: of each a column, a value, and a row of b. Beside these, two places of the program, and three of an item."""
-    found = compiled(execute, target, "row_by_row", spmm, dtype, index, width=128)
+    found = compiled("row_by_row", target, spmm, dtype, index, width=128)
     assert (spilled(found, target), found.metadata.shared) == (0, 0)
     if target == "nvidia":
         lines = instructions(found.asm["ptx"])
@@ -112,7 +96,7 @@ def test_rows_one_by_one_load_an_atom_once_in_each_warp_and_share_nothing(dtype,
 @pytest.mark.parametrize("width", [32, 64])
 def test_rows_one_by_one_with_fewer_columns_load_rows_of_several_atoms_in_vectors(width, target):
     """Of 128 / width atoms at once, each thread 16 bytes."""
-    found = compiled(execute, target, "row_by_row", spmm, width=width)
+    found = compiled("row_by_row", target, spmm, width=width)
     assert spilled(found, target) == 0
     if target == "nvidia":
         assert len(places(instructions(found.asm["ptx"]), r"ld\.global\.v4\.b32")) == 4
@@ -123,7 +107,7 @@ def test_rows_one_by_one_with_fewer_columns_load_rows_of_several_atoms_in_vector
 )
 def test_rows_by_length_load_columns_and_values_in_vectors(dtype, index, target):
     """Of four or two, in every kind but that of empty rows and that of the last row of a matrix, by 16 bytes at most."""
-    found = compiled(execute, target, "by_length", dtype=dtype, index=index)
+    found = compiled("by_length", target, dtype=dtype, index=index)
     assert spilled(found, target) <= (FEW if target == "nvidia" and dtype is torch.float64 else 0)
     patterns = (
         {16: r"ld\.global\S*\.(v4\.b32|v2\.b64)", 8: r"ld\.global\S*\.(v2\.b32|b64)"}
@@ -147,7 +131,7 @@ def test_rows_by_length_load_columns_and_values_in_vectors(dtype, index, target)
 )
 def test_streamed_rows_load_columns_and_values_in_vectors_of_four(dtype, index, target):
     """In every kind but that of the last row of a matrix, by 16 bytes at most."""
-    found = compiled(execute, target, "streamed", dtype=dtype, index=index)
+    found = compiled("streamed", target, dtype=dtype, index=index)
     assert spilled(found, target) == 0
     vectors = 1024 // 4 // (SCHEDULES["streamed"].warps * (32 if target == "nvidia" else 64))  # of a thread
     wanted = (constants()["KINDS"] + 1) * vectors * sum(each.itemsize // 4 for each in (dtype, index))
@@ -155,20 +139,18 @@ def test_streamed_rows_load_columns_and_values_in_vectors_of_four(dtype, index, 
     assert len(places(instructions(text_of(found, target)), pattern)) == wanted
 
 
-@pytest.mark.parametrize("schedule", SPLITTING)
-def test_split_rows_are_finished_without_atomics(schedule, target):
-    found = compiled(finish_split_tiles, target, schedule)
+def test_split_rows_are_finished_without_atomics(target):
+    found = compiled(finish_split_tiles, target)
     assert not atomics(found, target)
     assert spilled(found, target) == 0
 
 
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change(schedule):
-    """Before that it loads only where its segments lie, or those that it finishes; it stores nothing."""
-    for kernel in (execute, finish_split_tiles)[: 1 + SCHEDULES[schedule].splits]:
-        lines = instructions(compiled(kernel, "nvidia", schedule).asm["ptx"])
-        waits = places(lines, r"griddepcontrol\.wait;")
-        assert len(waits) == 1
-        assert not [place for place in places(lines, r"\b(st|atom|red)\.(?!param|shared)") if place < waits[0]]
-        before = [place for place in places(lines, r"\bld\.global") if place < waits[0]]
-        assert len(before) <= (5 if kernel is execute else 3 * 8)
+@pytest.mark.parametrize("kernel", [*SCHEDULES, finish_split_tiles], ids=str)
+def test_a_product_begins_early_and_then_waits_before_it_touches_what_may_change(kernel):
+    """Before that it loads only where its programs begin, or the tiles that it finishes; it stores nothing."""
+    lines = instructions(compiled(kernel, "nvidia").asm["ptx"])
+    waits = places(lines, r"griddepcontrol\.wait;")
+    assert len(waits) == 1
+    assert not [place for place in places(lines, r"\b(st|atom|red)\.(?!param|shared)") if place < waits[0]]
+    before = [place for place in places(lines, r"\bld\.global") if place < waits[0]]
+    assert len(before) <= (3 * 8 if kernel is finish_split_tiles else 5)

@@ -9,7 +9,7 @@ from compiling import cache_key, context
 from pyshmem.kernels import bound_kernels
 from pyshmem.ops.gemm import bulk_synchronous, copy_engine, exchanges, few_rows, fused
 from pyshmem.ops.gemm import problem as problems
-from pyshmem.ops.gemm import product, specialized
+from pyshmem.ops.gemm import product
 from pyshmem.ops.gemm.problem import Operand, Options, Problem
 from pyshmem.ops.gemm.scaling import NONE
 from pyshmem.ops.gemm.selection import SCHEDULES, steps_of, steps_that_serve
@@ -19,7 +19,7 @@ N_PES, N, K = 2, 4096, 2048
 BF16 = torch.bfloat16
 TEAM = SimpleNamespace(size=N_PES, me=0, translate_pe=lambda pe, team: pe)
 LENGTHS = sorted({1 << i for i in range(1, 13)} | {each * each + each % 3 for each in range(9, 47)})
-TABLES = (bulk_synchronous, copy_engine, fused, few_rows, specialized)
+TABLES = (bulk_synchronous, copy_engine, fused, few_rows)
 
 
 class Space(dict):
@@ -68,16 +68,14 @@ def variants(monkeypatch):
         monkeypatch.setattr(module, "workspace_of", Space)
     for module in (product, few_rows, exchanges):
         monkeypatch.setattr(module, "machine", lambda: Machine("nvidia", 132, 1, True))
-    for module in (copy_engine, specialized):
-        monkeypatch.setattr(module, "Side", lambda **options: None)
-    monkeypatch.setattr(specialized, "Flags", lambda *args: None)
+    monkeypatch.setattr(copy_engine, "Side", lambda **options: None)
     monkeypatch.setattr(copy_engine.Chunks, "__init__", lambda *args: None)
     monkeypatch.setattr(copy_engine.Chunks, "resized", lambda self, count: self)
     return found
 
 
 # Tiles fill the product or reach beyond it. Few rows have a tile for each power of two.
-FORMS = {"multiply_and_send": 2, "multiply_or_send": 2, "gather_and_multiply": 2, "multiply_and_exchange": 3}
+FORMS = {"multiply_and_send": 2, "gather_and_multiply": 2, "multiply_and_exchange": 3}
 CASES = [(schedule, *called) for schedule, table in SCHEDULES.items() for called in table]
 
 

@@ -301,14 +301,10 @@ def test_with_torch_its_operators_are_calls_that_read_and_write_and_compute(tmp_
 REREAD = {
     ("gemm_all_gather", "rows", "bulk_synchronous"): 5 * 6,  # the product's rows, which are sent
     ("gemm_all_gather", "rows", "copy_engine"): 5 * 6,
-    ("gemm_all_gather", "rows", "producer_consumer"): 5 * 6,
-    ("gemm_all_gather", "rows", "workgroup_specialized"): 0,
     ("gemm_all_gather", "rows", "fused"): 0,
     ("gemm_all_gather", "columns", "bulk_synchronous"): 10 * 3,
-    ("gemm_all_gather", "columns", "producer_consumer"): 10 * 3,
     ("all_gather_gemm", "rows", "bulk_synchronous"): 10 * 8,  # all rows are copied, then multiplied
     ("all_gather_gemm", "rows", "copy_engine"): 5 * 8,  # those of the peer
-    ("all_gather_gemm", "rows", "producer_consumer"): 5 * 8,
     ("all_gather_gemm", "rows", "fused"): 0,
     ("gemm_reduce_scatter", "rows", "bulk_synchronous"): 10 * 6 + 5 * 6,  # parts, and the slot of the peer's
     ("gemm_reduce_scatter", "rows", "copy_engine"): 10 * 6 + 5 * 6,

@@ -60,7 +60,7 @@ def main() -> None:
     product: torch.Tensor = ops.gemm_all_gather(x, x, "columns", schedule="fused", order="halves", tile=(16, 16, 16))
     ops.plan("all_gather_gemm", x, x, columns=8)
     normed, kept = ops.reduce_scatter_rms_norm(product, product, x, schedule="push")
-    spread: torch.Tensor = irregular.spmv(irregular.csr(kept), product, "nonzero_split", size=8)
+    spread: torch.Tensor = irregular.spmv(irregular.csr(kept), product, "by_length", size=8)
     ops.attention(spread, spread, spread, order="zigzag")
     try:
         shmem.put(x, x, old)

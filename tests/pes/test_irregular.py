@@ -10,8 +10,9 @@ import triton
 import triton.language as tl
 from pyshmem import irregular
 from pyshmem.irregular.parts import Parted
-from pyshmem.irregular.sequences import Sequences
-from pyshmem.irregular.sorted_groups import Sorted
+from pyshmem.irregular.schedules import by_length, streamed
+from pyshmem.irregular.schedules.by_length import Sorted
+from pyshmem.irregular.schedules.row_by_row import Sequences
 from matrices import LENGTHS, dense, numbers, sparse
 from support import here, refuses
 
@@ -110,22 +111,14 @@ def test_every_atom_counts_once_and_none_is_read_that_is_not_there(schedule, len
         assert atom is reading or counted.tolist() == once
 
 
-@pytest.mark.parametrize("schedule", ["nonzero_split", "by_length"])
-def test_a_segment_that_is_longer_than_a_block_ends_the_row_of_the_segment_before(schedule, few_pes):
-    """That row ends in the first block of the segment, and others end in later ones."""
-    matrix, x = sparse([45, 3, 50, 0, 30]), numbers(17)
-    y = irregular.spmv(irregular.csr(matrix), x, schedule, 41)
-    assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
-
-
 def test_rows_by_length_are_in_groups_of_one_length_with_the_longest_of_a_window_first(few_pes, monkeypatch):
     """Rows 0 to 4 are in the first window of 20 elements, and row 5, of two parts, in the second one."""
-    monkeypatch.setattr(irregular.sorted_groups, "_WINDOW", 20)
-    matrix, kind = irregular.csr(sparse([2, 9, 2, 0, 8, 20])), irregular.sorted_groups.Kind
+    monkeypatch.setattr(by_length, "_WINDOW", 20)
+    matrix, kind = irregular.csr(sparse([2, 9, 2, 0, 8, 20])), by_length.Kind
     sides = ((1, 4, 1), (2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 1, 8), (2, 1, 8))  # of 0, 2, 4, 8 and any number, twice
     table = [kind(length, *each, 1) for length, each in zip((0, 2, 4, 8, 16, 16), sides, strict=True)]
-    monkeypatch.setattr(irregular.sorted_groups, "kinds", lambda width: table)
-    found = irregular.sorted_groups.Sorted(matrix, 10, 2)
+    monkeypatch.setattr(by_length, "kinds", lambda width: table)
+    found = by_length.Sorted(matrix, 10, 2)
     assert found.items.tiles.tolist() == [1, 4, 0, 2, 3, -1, -2]
     assert found.items.begins.tolist() == [2, 13, 0, 11, 13, 21, 37]
     assert found.items.ends.tolist() == [11, 21, 2, 13, 13, 37, 41]
@@ -138,13 +131,11 @@ def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of
     few_pes, monkeypatch
 ):
     """Rows begin at 0, 3, 3, 7, 12, 13, 27, 30 and 31, and the last ends at 33, but its vectors would at 34 or 36."""
-    kind = irregular.sorted_groups.Kind
+    kind = by_length.Kind
     shapes = ((0, 1), (4, 4), (4, 2), (8, 4), (8, 2), (16, 4), (16, 1))  # lengths, and atoms of a vector
-    monkeypatch.setattr(
-        irregular.sorted_groups, "kinds", lambda width: [kind(each, 1, 1, 1, of) for each, of in shapes]
-    )
+    monkeypatch.setattr(by_length, "kinds", lambda width: [kind(each, 1, 1, 1, of) for each, of in shapes])
     matrix = irregular.csr(sparse([3, 0, 4, 5, 1, 14, 7, 2, 2]))
-    found = irregular.sorted_groups.Sorted(matrix, 100, 1)
+    found = by_length.Sorted(matrix, 100, 1)
     of_items = torch.repeat_interleave(found.programs.kinds, found.programs.firsts.diff())
     got = dict(zip(found.items.tiles.tolist(), of_items.tolist(), strict=True))
     assert got == {0: 2, 1: 0, 2: 3, 3: 3, 4: 1, 5: 5, 6: 4, 7: 2, 8: 2}
@@ -153,8 +144,8 @@ def test_rows_by_length_are_counted_from_where_vectors_begin_and_the_last_row_of
 def test_streamed_rows_are_neighbours_but_long_ones_parts_and_the_last_are_alone(few_pes, monkeypatch):
     """At most 16 elements and 4 rows a program, whatever multiple of 4 it loads from; rows of more than 8 are alone."""
     for name, number in {"_BLOCK": 16, "_THREADS": 4, "_DEEP": 2, "_LONGEST": 8, "_PASSES": 1}.items():
-        monkeypatch.setattr(irregular.streams, name, number)
-    found = irregular.streams.Streamed(irregular.csr(sparse([2, 2, 0, 0, 0, 3, 1, 9, 20, 2, 0, 3, 0])), 10)
+        monkeypatch.setattr(streamed, name, number)
+    found = streamed.Streamed(irregular.csr(sparse([2, 2, 0, 0, 0, 3, 1, 9, 20, 2, 0, 3, 0])), 10)
     blocks = found.programs
     rows = [(0, 4), (4, 7), (0, 1), (1, 2), (2, 3), (9, 11), (3, 4), (12, 13)]  # of those alone, items
     assert list(zip(blocks.firsts.tolist(), blocks.lasts.tolist(), strict=True)) == rows
@@ -203,14 +194,14 @@ def test_two_works_of_one_kind_on_one_matrix_are_not_mixed_up(few_pes):
     y, squares = torch.empty(4, device=here()), torch.empty(4, device=here())
     for out, tile in ((y, plain), (squares, squared)) * 2:
         operands = irregular.works.spmv.Operands(matrix.columns, matrix.values, numbers(17), out)
-        irregular.run(irregular.Work(irregular.works.spmv.product, tile, operands), matrix, "nonzero_split", SIZE)
+        irregular.run(irregular.Work(irregular.works.spmv.product, tile, operands), matrix, "by_length", SIZE)
     wanted = dense(sparse([3, 0, 9, 1])) @ numbers(17).cpu().double()
     assert torch.equal(y.cpu().double(), wanted) and torch.equal(squares.cpu().double(), wanted**2)
 
 
-def test_a_row_is_split_over_more_segments_than_are_added_at_a_time(few_pes):
-    matrix, x = sparse([3, 300, 0, 2]), numbers(17)
-    y = irregular.spmv(irregular.csr(matrix), x, "nonzero_split", 4)
+def test_a_row_is_split_into_more_parts_than_are_added_at_a_time(few_pes):
+    matrix, x = sparse([3, 600, 0, 2]), numbers(17)
+    y = irregular.spmv(irregular.csr(matrix), x, "by_length", 8)
     assert torch.equal(y.cpu().double(), dense(matrix) @ x.cpu().double())
 
 
@@ -226,11 +217,8 @@ def test_spmm_adds_the_products_of_each_row_and_column(schedule, few_pes):
 def test_spmm_of_many_columns_adds_the_products_of_rows_that_are_split_long_or_empty(
     schedule, lengths, few_pes, monkeypatch
 ):
-    """From 8 columns on, tiles go side by side within their segment; 40 elements are in eight segments.
-
-    What a product has not stored is no number, and is not added.
-    """
-    monkeypatch.setattr(irregular.cuts.torch, "empty", lambda n, **options: torch.full((n,), torch.nan, **options))
+    """40 elements are in five parts. What a product has not stored is no number, and is not added."""
+    monkeypatch.setattr(irregular.parts.torch, "empty", lambda n, **options: torch.full((n,), torch.nan, **options))
     matrix, b = sparse(lengths), numbers(17, 9)
     c = irregular.spmm(irregular.csr(matrix), b, schedule, SIZE)
     assert torch.equal(c.cpu().double(), dense(matrix) @ b.cpu().double())
@@ -248,7 +236,7 @@ def test_every_tile_of_many_sums_is_finished_once(schedule, few_pes):
 
 def test_spmm_does_all_of_more_columns_than_it_takes_at_a_time(few_pes):
     matrix, b = sparse([2, 0, 5]), numbers(17, 35)
-    c = irregular.spmm(irregular.csr(matrix), b, "program_mapped")
+    c = irregular.spmm(irregular.csr(matrix), b)
     assert torch.equal(c.cpu().double(), dense(matrix) @ b.cpu().double())
 
 
@@ -272,7 +260,7 @@ def test_pagerank_step_keeps_the_sum_and_adds_the_base_once(schedule, few_pes):
     assert abs(got.sum() - 1) < 1e-14
 
 
-@pytest.mark.parametrize("schedule", ["program_mapped", "nonzero_split"])
+@pytest.mark.parametrize("schedule", ["by_length", "row_by_row"])
 @pytest.mark.parametrize("dtype", irregular.matrix.VALUES)
 def test_indices_of_64_bits_and_every_dtype(dtype, schedule, few_pes):
     matrix, x = sparse([3, 0, 9], dtype=dtype, index=torch.int64), numbers(17, dtype=dtype)
@@ -285,7 +273,7 @@ def test_sums_of_float16_are_made_in_float32(few_pes):
     """In float16, 2048 + 1 is 2048."""
     matrix = sparse([2500], 2500, torch.float16)
     matrix.values().fill_(1)
-    assert irregular.spmv(irregular.csr(matrix), numbers(2500, dtype=torch.float16) * 0 + 1, "program_mapped") == 2500
+    assert irregular.spmv(irregular.csr(matrix), numbers(2500, dtype=torch.float16) * 0 + 1) == 2500
 
 
 @pytest.mark.filterwarnings("ignore:overflow")  # of sums that are not stored
@@ -357,26 +345,21 @@ def test_products_refuse_vectors_that_do_not_fit_the_matrix():
     for x in (numbers(16), numbers(17, dtype=torch.float64), numbers(34)[::2], numbers(17, 1)):
         with refuses("spmv", "x: got .*; expected a contiguous torch.float32"):
             irregular.spmv(matrix, x)
-    odd = ((["nonzero_split"], None), ("nonzero_split", "8"), ("nonzero_split", [8]), ("nonzero_split", 8.0))
-    for schedule, size in (("nonzero", None), ("nonzero_split", 0), (module_itself(), None), *odd):
+    odd = ((["by_length"], None), ("by_length", "8"), ("by_length", [8]), ("by_length", 8.0))
+    for schedule, size in (("length", None), ("by_length", 0), (by_length, None), (by_length.SCHEDULE, None), *odd):
         with refuses("run", "s(chedul|iz)e: got "):
             irregular.spmv(matrix, numbers(17), schedule, size)
-
-
-def module_itself():
-    """The module in place of its schedule."""
-    return irregular.schedules.nonzero_split
 
 
 def test_auto_is_the_default_and_chooses_once(few_pes, monkeypatch):
     matrix, x = irregular.csr(sparse([4, 0, 2])), numbers(17)
     seen = []
-    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *given: seen.append(given) or "nonzero_split")
+    monkeypatch.setattr(irregular.selection, "schedule_for", lambda *given: seen.append(given) or "row_by_row")
     for arguments in ((), ("auto",), ()):
         y = irregular.spmv(matrix, x, *arguments)
         assert torch.equal(y.cpu().double(), dense(sparse([4, 0, 2])) @ x.cpu().double())
     assert seen == [(matrix, 1)]
-    assert (irregular.SCHEDULES["nonzero_split"], 256) in matrix.kept
+    assert [type(each) for each in matrix.kept.values() if isinstance(each, Parted)] == [Sequences]
 
 
 @pytest.mark.parametrize(
@@ -423,12 +406,11 @@ def test_auto_multiplies_several_columns_by_length_and_many_row_by_row(columns, 
     assert [type(each) for each in matrix.kept.values() if isinstance(each, Parted)] == [ordered]
 
 
-def test_segments_are_smaller_until_there_are_enough_of_them():
-    """Of 1000 tiles with 100,000 atoms; the least are 16 tiles, or 256 atoms where tiles are split, 32 where warps have them."""
+def test_programs_have_fewer_atoms_until_there_are_enough_of_them():
+    """Of 1000 tiles with 100,000 atoms; the least are 256, or 32 where warps have them."""
     fitting, schedules = irregular.granularity.fitting, irregular.SCHEDULES
-    for wanted, tiles, atoms, row in ((1, 256, 1024, 256), (200, 16, 256, 128), (1000, 16, 256, 32)):
-        assert fitting(schedules["program_mapped"], 1000, 100_000, wanted) == tiles
-        assert fitting(schedules["nonzero_split"], 1000, 100_000, wanted) == atoms
+    for wanted, atoms, row in ((1, 4096, 256), (100, 512, 128), (200, 256, 128), (1000, 256, 32)):
+        assert fitting(schedules["by_length"], 1000, 100_000, wanted, 2) == atoms
         assert fitting(schedules["row_by_row"], 1000, 100_000, wanted, 128) == row
 
 

@@ -32,7 +32,7 @@ def share(plan, x):
 def test_a_plan_multiplies_every_vector_of_a_sequence(cut, fetch):
     """Calls follow each other without barriers of the program's own, and no call sees another's vector."""
     matrix = sparse(LENGTHS)
-    plan = irregular.plan(matrix, cut, fetch, "program_mapped", gap=1)
+    plan = irregular.plan(matrix, cut, fetch, gap=1)
     for turn in range(5):
         x = numbers(17) * (turn + 1) + turn
         y = plan(share(plan, x).clone())
@@ -50,7 +50,7 @@ def test_a_pe_that_is_late_fetches_the_vector_of_its_own_call(me, npes, monkeypa
 
     monkeypatch.setattr(shmem, "get_nbi", fetch)
     matrix = sparse(LENGTHS)
-    plan = irregular.plan(matrix, "rows", "whole", "program_mapped")
+    plan = irregular.plan(matrix, "rows", "whole")
     for turn in range(2 * npes):
         x = numbers(17) * (turn + 1) + turn
         late[0] = turn % npes == me
@@ -70,7 +70,7 @@ def test_a_plan_of_own_rows_equals_that_of_the_whole_matrix(me, npes):
     matrix, x = sparse(LENGTHS), numbers(17)
     starts = [0, *range(17 - npes + 1, 18)]
     rows = irregular.csr(matrix).between(starts[me], starts[me + 1])
-    plan = irregular.plan(rows, starts, schedule="program_mapped")
+    plan = irregular.plan(rows, starts)
     assert plan.rows == (17 - npes + 1 if me == 0 else 1)
     assert torch.equal(plan(share(plan, x)).cpu().double(), share(plan, dense(matrix) @ x.cpu().double()))
 

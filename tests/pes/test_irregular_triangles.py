@@ -50,7 +50,7 @@ def test_the_diagonal_the_upper_part_duplicates_and_64_bits_do_not_matter():
     matrix = torch.sparse_csr_tensor(
         offsets, index[1][order], torch.ones(index.shape[1]), (VERTICES, VERTICES), check_invariants=False
     )
-    assert irregular.triangle_count(matrix.to(here()), schedule="program_mapped") == wanted(edges)
+    assert irregular.triangle_count(matrix.to(here())) == wanted(edges)
 
 
 def test_own_rows_with_the_starts_of_all_shares(me, npes):
@@ -58,7 +58,7 @@ def test_own_rows_with_the_starts_of_all_shares(me, npes):
     whole = on_device((edges + edges.T).tocsr())
     starts = [0, *range(VERTICES - npes + 1, VERTICES + 1)]
     rows = whole.between(starts[me], starts[me + 1])
-    assert irregular.triangle_count(rows, starts, "program_mapped") == wanted(edges)
+    assert irregular.triangle_count(rows, starts) == wanted(edges)
 
 
 def test_graphs_without_triangles_and_without_edges_have_none():
@@ -69,7 +69,7 @@ def test_graphs_without_triangles_and_without_edges_have_none():
 
 def test_triangle_count_frees_its_memory_and_refuses_what_does_not_fit(me, npes):
     before = live()
-    irregular.triangle_count(on_device(graph()), schedule="program_mapped")
+    irregular.triangle_count(on_device(graph()))
     assert live() == before
     for matrix, cut, message in (
         (scipy.coo_matrix((3, 4)), "rows", "matrix: got 4 columns and 3 rows in all; expected a square matrix"),

@@ -8,9 +8,8 @@ import triton
 import triton.language as tl
 from operands import BOUNDS, SIZES, TILE, Case, equal_on_all_pes, mine, of_the_caller, refused_on_all_pes
 from pyshmem import ops
-from pyshmem.ops import machine
 from pyshmem.ops import plans
-from pyshmem.ops.gemm import copy_engine, selection
+from pyshmem.ops.gemm import copy_engine
 from pyshmem.ops.streams import ENQUEUED
 from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.selection import ABLE
@@ -89,7 +88,7 @@ def test_with_a_long_k_the_librarys_product_adds_to_the_chunks_of_the_other_of_t
 def test_the_tiles_of_the_gpu_give_the_product(operator, split, schedule):
     for sizes in ((1536, 1280, 1024), (1000, 1600, 328)):
         case = Case(operator, split, sizes=sizes, dtype=torch.bfloat16)
-        for order in ("data_parallel", "halves")[: 1 + ((operator, schedule) in selection.STREAMING)]:
+        for order in ("data_parallel", "halves")[: 1 + (schedule == "fused")]:
             for turn in range(3):
                 case.check(case.call(schedule=schedule, order=order, tile=None), (sizes, order, turn))
 
@@ -118,26 +117,15 @@ def test_tiles_may_be_streamed_though_only_some_pes_have_a_k_that_can_be_cut(ope
         case.check(case.call(schedule="fused", order="streamed"))
 
 
-@pytest.mark.skipif(GPU, reason="kernels are compiled")
-@pytest.mark.parametrize("order", ["streamed_1", "streamed", "halves"])
-def test_programs_share_the_last_tiles_of_gathered_rows(order, few_pes, monkeypatch):
-    """Four programs, of which none waits for a later one: the copy engine sends. Tiles have two parts or more."""
-    monkeypatch.setattr(machine, "INTERPRETED_PROGRAMS", 4)
-    case = Case("all_gather_gemm", sizes=(70, 34, 35))
-    for _ in range(2):
-        case.check(case.call(schedule="producer_consumer", order=order), order)
-
-
 @pytest.mark.parametrize("operator, split, schedule", CASES)
 def test_a_plan_has_the_order_of_its_tiles_and_other_orders_are_refused(operator, split, schedule, few_pes):
     case = Case(operator, split)
     given = {"split": split, "size": case.size, "tile": TILE, **case.columns}
-    streams = schedule == "fused" or (operator, schedule) == ("all_gather_gemm", "producer_consumer")
     assert ops.plan(operator, case.a, case.b, schedule=schedule, **given).order == "data_parallel"
     assert (
         ops.plan(operator, case.a, case.b, schedule=schedule, order="data_parallel", **given).order == "data_parallel"
     )
-    if streams:
+    if schedule == "fused":
         assert ops.plan(operator, case.a, case.b, schedule=schedule, order="streamed", **given).order == "streamed"
     else:
         with refuses(operator, f"order: got 'streamed' with schedule='{schedule}'; expected auto"):
@@ -246,8 +234,8 @@ def test_calls_follow_each_other_without_a_barrier_though_one_pe_is_late(operato
 @pytest.mark.parametrize(
     "operator, schedule",
     [
-        ("all_gather_gemm", "fused"), ("all_gather_gemm", "producer_consumer"), ("all_gather_gemm", "bulk_synchronous"),
-        ("all_gather_gemm", "copy_engine"), ("gemm_reduce_scatter", "bulk_synchronous"),
+        ("all_gather_gemm", "fused"), ("all_gather_gemm", "bulk_synchronous"), ("all_gather_gemm", "copy_engine"),
+        ("gemm_reduce_scatter", "bulk_synchronous"),
         ("gemm_reduce_scatter", "copy_engine"),
     ],
 )  # fmt: skip

@@ -111,7 +111,7 @@ def test_a_plan_refuses_operands_that_it_was_not_made_for():
     assert (plan(a, b) == 8).all()
 
 
-@pytest.mark.parametrize("schedule", ["bulk_synchronous", "copy_engine", "producer_consumer", "fused"])
+@pytest.mark.parametrize("schedule", ["bulk_synchronous", "copy_engine", "fused"])
 @pytest.mark.parametrize("operator", ["all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce", "gemm_all_gather"])
 def test_operands_of_another_layout_on_one_pe_find_the_plan(operator, schedule, me):
     """Rows with a gap between them, columns, and odd addresses are private to a PE: no other one waits, nor compiles."""
@@ -144,7 +144,7 @@ def test_a_plan_made_ahead_has_the_kernels_of_each_layout_that_it_was_asked_for(
     assert len(plan._steps) == 2
 
 
-@pytest.mark.parametrize("schedule", ["bulk_synchronous", "workgroup_specialized", "producer_consumer", "fused"])
+@pytest.mark.parametrize("schedule", ["bulk_synchronous", "copy_engine", "fused"])
 def test_a_plan_keeps_no_operand(schedule):
     a, b = torch.ones(4, 8, device=here()), torch.ones(8, 8, device=here())
     ops.gemm_all_gather(a, b, schedule=schedule)
@@ -197,10 +197,7 @@ def test_what_an_ended_team_of_all_pes_had_is_freed_when_all_pes_come(reserve, n
 
 
 # whose flags count: of one power of two, a plan of more rows than the first has memory of its own
-COUNTED = {
-    ("gemm_reduce_scatter", "fused"),
-    *(("all_gather_gemm", schedule) for schedule in ("fused", "producer_consumer")),
-}
+COUNTED = {("gemm_reduce_scatter", "fused"), ("all_gather_gemm", "fused")}
 LENGTHS = (5, 3, 7, 1, 5, 8, 2, 7, 6, 3)
 SCHEDULES = [(operator, schedule) for operator, able in ABLE.items() for schedule in ("auto", *able)]
 
@@ -280,9 +277,7 @@ def test_tokens_of_a_dispatch_like_those_before_are_not_checked_again_but_for_th
         dispatch(5, listed=6)
 
 
-@pytest.mark.parametrize(
-    "operator, schedule", [each for each in SCHEDULES if each[1] in ("fused", "producer_consumer")]
-)
+@pytest.mark.parametrize("operator, schedule", [each for each in SCHEDULES if each[1] == "fused"])
 def test_calls_of_several_tiles_that_differ_in_rows_do_not_take_what_belongs_to_another_call(
     operator, schedule, me, npes
 ):

@@ -291,7 +291,7 @@ def test_an_old_nvidia_gpu_is_named(monkeypatch):
 @pytest.mark.parametrize("fast", [False, True])
 @pytest.mark.parametrize("operator, split, schedule", CASES)
 def test_the_tiles_of_the_gpu_give_the_scaled_product(operator, split, schedule, fast):
-    n, streamed = shmem.n_pes(), "halves" if (operator, schedule) in selection.STREAMING else "data_parallel"
+    n, streamed = shmem.n_pes(), "halves" if schedule == "fused" else "data_parallel"
     for sizes, form, by_columns, order in (
         ((1536, 1280 * n, 1024 * n), "tensors", True, "data_parallel"), ((1000, 1600, 328), "lines", fast, streamed)
     ):  # fmt: skip

@@ -9,7 +9,7 @@ rows = 4 * n
 here = shmem.zeros(1).device
 matrix = irregular.csr(2 * torch.eye(rows, device=here).to_sparse())  # the same on all PEs
 x = torch.arange(float(rows), device=here)
-assert torch.equal(irregular.spmv(matrix, x, "nonzero_split"), 2 * x)  # on this PE alone
+assert torch.equal(irregular.spmv(matrix, x), 2 * x)  # on this PE alone
 
 me = shmem.my_pe()
 plan = irregular.plan(matrix, cut="rows")  # rows and vectors divided over all PEs

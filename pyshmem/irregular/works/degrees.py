@@ -11,7 +11,7 @@ import triton.language as tl
 from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.schedules import Name, Schedule
+from pyshmem.irregular.schedules import Name
 
 
 class Operands(NamedTuple):
@@ -33,12 +33,10 @@ def count(operands, tiles, lanes, sums, mask):
     tl.atomic_add(operands.counts + tl.minimum(sums, operands.most), 1, mask=mask, sem="relaxed")
 
 
-def degree_histogram(
-    matrix: CSR, bins: int, schedule: Name | Schedule = "auto", size: int | None = None
-) -> torch.Tensor:
+def degree_histogram(matrix: CSR, bins: int, schedule: Name = "auto", size: int | None = None) -> torch.Tensor:
     """Return int32 counts of the rows of ``matrix`` by their stored elements; the last of ``bins`` has all longer rows.
 
-    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
+    schedule: "auto", or a name in SCHEDULES.  size: rows of more elements are split; None is the schedule's own.
     Order: on torch's current stream.
     Errors: ArgumentError.
     Spec: none.

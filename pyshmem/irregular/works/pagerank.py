@@ -11,7 +11,7 @@ import triton.language as tl
 from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.schedules import Name, Schedule
+from pyshmem.irregular.schedules import Name
 from pyshmem.irregular.works import require_dense, sums_of, wide
 
 
@@ -39,13 +39,13 @@ def rank(operands, tiles, lanes, sums, mask):
 
 def pagerank_step(
     links: CSR, ranks: torch.Tensor, degrees: torch.Tensor, damping: float = 0.85,
-    schedule: Name | Schedule = "auto", size: int | None = None,
+    schedule: Name = "auto", size: int | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """Return the ranks after one step. Row i of ``links``, square, has an element for each link to i; values are ignored.
 
     ranks: sum 1, of the matrix's dtype.  degrees: the number of links from each vertex, in the same dtype. The rank of a
         vertex with degree 0 is spread over all vertices.  damping: the fraction of a rank that goes along links.
-    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
+    schedule: "auto", or a name in SCHEDULES.  size: rows of more elements are split; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

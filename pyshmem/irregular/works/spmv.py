@@ -13,7 +13,7 @@ import triton.language as tl
 
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR
-from pyshmem.irregular.schedules import Name, Schedule
+from pyshmem.irregular.schedules import Name
 from pyshmem.irregular.works import require_dense, sums_of, wide
 
 
@@ -40,10 +40,10 @@ def element(operands, tiles, lanes, sums, mask):
     tl.store(operands.y + tiles + lanes, sums.to(operands.y.dtype.element_ty), mask=mask)
 
 
-def spmv(matrix: CSR, x: torch.Tensor, schedule: Name | Schedule = "auto", size: int | None = None) -> torch.Tensor:
+def spmv(matrix: CSR, x: torch.Tensor, schedule: Name = "auto", size: int | None = None) -> torch.Tensor:
     """Return ``matrix`` times ``x``, a vector of the matrix's dtype and device. Sums are in float32 or float64.
 
-    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
+    schedule: "auto", or a name in SCHEDULES.  size: rows of more elements are split; None is the schedule's own.
     Order: on torch's current stream. The same bits in every run.
     Errors: ArgumentError.
     Spec: none.

@@ -17,7 +17,7 @@ import pyshmem.device as dev
 from pyshmem.host.teams import TEAM_WORLD, require_one_node
 from pyshmem.irregular.execution import Work, run
 from pyshmem.irregular.matrix import CSR, csr
-from pyshmem.irregular.schedules import Name, Schedule
+from pyshmem.irregular.schedules import Name
 from pyshmem.irregular.shares import Balanced, divided, largest_share
 from pyshmem.memory.arguments import require_init
 
@@ -70,14 +70,14 @@ def store(operands, tiles, lanes, sums, mask):
 
 
 def triangle_count(
-    graph: Any, cut: Balanced | Sequence[int] = "nonzeros", schedule: Name | Schedule = "auto", size: int | None = None
+    graph: Any, cut: Balanced | Sequence[int] = "nonzeros", schedule: Name = "auto", size: int | None = None
 ) -> int:
     """Return the number of triangles of ``graph`` on all PEs: a square matrix with an element for each edge.
 
     Elements on and above the diagonal, duplicates and values are ignored, so a symmetric matrix and its lower triangle
     are one graph. The kernel loads edges of other PEs' vertices from their memory, so all PEs must be on one node.
     cut: as in plan: "rows" or "nonzeros", with the same graph on all PEs, or the starts of all shares, with own rows.
-    schedule: "auto", a name in SCHEDULES, or a Schedule.  size: of a segment; None is the schedule's own.
+    schedule: "auto", or a name in SCHEDULES.  size: rows of more elements are split; None is the schedule's own.
     Order: collective over all PEs. Waits for torch's current stream.
     Errors: ArgumentError, DtypeError, OutOfRangeError, HeapExhaustedError, UnreachableError, NotInitializedError.
     Spec: none.

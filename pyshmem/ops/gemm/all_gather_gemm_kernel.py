@@ -1,9 +1,8 @@
 """The product of gathered rows, in one kernel: own rows first, then those of each peer when they have come.
 
-A PE's rows come in chunks, each with a flag. Where the copy engine brings them, the flag of a chunk holds the epoch of the
-last call in which it has come. Where the kernel sends its own rows while it multiplies them, they are slabs of contiguous
-memory, a chunk is the slabs of a tile's rows, and its flag counts the slabs that have come in all calls. What lies behind
-the last slab of a call counts as come with it, so that each call adds as much to every flag, whatever its rows.
+The kernel sends its own rows while it multiplies them: they are slabs of contiguous memory, a chunk is the slabs of a
+tile's rows, and its flag counts the slabs that have come in all calls. What lies behind the last slab of a call counts as
+come with it, so that each call adds as much to every flag, whatever its rows.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class Memory(NamedTuple):
 class Gathered(NamedTuple):
     """The rows of all PEs, cut into tiles, in a call. columns: of tiles.  share: the tiles of a PE, of ``high`` rows.
 
-    chunks: of the rows of a PE.  batch: the slabs of a chunk, if the kernel sends them.
+    chunks: of the rows of a PE.  batch: the slabs of a chunk.
     """
 
     epoch: Any
@@ -86,7 +85,7 @@ def gather_and_multiply(
     """c (M, N) = rows of all PEs (M, K) @ b (K, N). The rows of a PE come in ``chunks`` chunks, each with a flag.
 
     Tiles of this PE's rows send, and are never streamed. A PE without columns has one empty column of tiles to send from.
-    FORM.FAN: the peers to which this kernel sends the own rows; 0 where the copy engine does so.  encoded: the schedule.
+    FORM.FAN: the peers to which this kernel sends the own rows.  encoded: the schedule.
     """
     schedule, shape = numbers_of(encoded), sizes_of(shape)
     programs = tl.num_programs(0)
@@ -118,7 +117,6 @@ def gather_and_multiply(
         store_theirs(ctx, tile, place, 0, gathered, result, FORM.BM, FORM, EPILOGUE)
     if FORM.STREAMED:
         stream_theirs(ctx, theirs, gathered, result, program, FORM, EPILOGUE)
-    # all flags have come everywhere: no copy reads the stamp any more
     protocol.leave(ctx, memory.words, epoch, tl.num_programs(0), True)
 
 
@@ -161,8 +159,6 @@ def await_tile(ctx, gathered, place, FORM: tl.constexpr):
         SIZE: tl.constexpr = FORM.SLAB * FORM.BN
         batch, K = gathered.batch, gathered.shape.K
         await_slabs(ctx, flags + pe * chunks, gathered.epoch, place.row, FORM.BM, tall, K, batch, SIZE)
-    else:
-        await_rows(ctx, flags, gathered.epoch, pe, place.row, tl.minimum(place.row + FORM.BM, tall), tall, chunks)
 
 
 @triton.jit
@@ -233,14 +229,6 @@ def store_theirs(
     else:
         scale_a = scales_of(scales, gathered.shape.M, dev.n_pes(ctx), place.pe, FORM.EACH)
         store_tile(tile, place, down, scale_a, gathered, result, HIGH, FORM, EPILOGUE)
-
-
-@triton.jit
-def await_rows(ctx, flags, epoch, pe, first, last, size, chunks):
-    """Wait until the chunks with the rows first to last - 1 of ``pe``, which has ``size`` rows, have come."""
-    for chunk in range(chunks):
-        if (share_start(size, chunk, chunks) < last) & (share_start(size, chunk + 1, chunks) > first):
-            dev.signal_wait_until(ctx, flags + pe * chunks + chunk, dev.CMP_GE, epoch)
 
 
 @triton.jit

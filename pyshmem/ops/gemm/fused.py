@@ -27,7 +27,6 @@ KINDS = {
     ("gemm_reduce_scatter", "rows"): SCATTER,
     ("gemm_all_reduce", "rows"): REDUCE,
 }
-CHUNKS = 4  # of the rows that the copy engine brings
 
 
 class MultiplyAndSend(Steps):
@@ -71,26 +70,21 @@ class MultiplyAndSend(Steps):
         self.kernel(a, b, out, *scales)
 
 
-class Gathering(Steps):
-    """The kernel of a plan with its memory. Call it with arrays like a, b and out."""
+class MultiplyAndSendRows(Steps):
+    """all_gather_gemm: the K loops of the tiles of own rows send these rows."""
 
     @classmethod
     def serves(cls, problem: Problem) -> bool:
         """All sizes of a product are numbers for its kernel. A PE without rows would not tell its flags."""
         return problem.n_pes <= problem.M
 
-    def __init__(
-        self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None, sends: bool
-    ) -> None:
-        """sends: whether the kernel sends the rows of a, which are contiguous then."""
-        n, uint64 = problem.n_pes, torch.uint64
+    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
+        n, uint64, a = problem.n_pes, torch.uint64, a.contiguous()
         aligned = problem.K * a.itemsize % 16 == 0  # of gathered rows
-        self.layout, self.sends = problem.a._replace(aligned=aligned and problem.a.aligned), sends
-        if sends:
-            self.layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
+        self.layout = Operand(True, max(problem.k, 1), aligned and a.data_ptr() % 16 == 0, a.dtype)
         self.product = Product(problem, problem.options.order, problem.M, self.layout, True)
         product, most = self._product(problem), -(-problem.M // n)
-        self.chunks = max(-(-most // product.row.BM) if sends else min(CHUNKS, problem.M // n // 128), 1)
+        self.chunks = max(-(-most // product.row.BM), 1)
         self.space = workspace_of(
             problem,
             space,
@@ -114,8 +108,8 @@ class Gathering(Steps):
         n, product = problem.n_pes, self._product(problem)
         if product.groups > self.groups:
             self.groups, self.kernels = product.groups, cache(self._preparing(problem, product, a, b))
-        form = product.form(n - 1 if self.sends else 0, rows=problem.m)
-        cut = self.sends and (form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0)
+        form = product.form(n - 1, rows=problem.m)
+        cut = form.EDGES or share_of(problem.M, 0, n) * problem.K % (form.SLAB * product.row.BN) > 0
         numbers = self._shape(problem), product.schedule(0, problem.corner[1])
         self.kernel = self.kernels(form, cut).with_numbers(*numbers)
 
@@ -140,16 +134,6 @@ class Gathering(Steps):
             )
 
         return prepared
-
-    def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
-        self.kernel(a, b, out, *scales)
-
-
-class MultiplyAndSendRows(Gathering):
-    """all_gather_gemm: the K loops of the tiles of own rows send these rows."""
-
-    def __init__(self, problem: Problem, a: torch.Tensor, b: torch.Tensor, space: Workspace | None) -> None:
-        super().__init__(problem, a.contiguous(), b, space, sends=True)
 
     def __call__(self, a: torch.Tensor, b: torch.Tensor, out: torch.Tensor, *scales: torch.Tensor) -> None:
         self.kernel(a.contiguous(), b, out, *scales)

@@ -71,7 +71,7 @@ def gemm_all_gather(
 def all_gather_gemm(
     a: torch.Tensor, b: torch.Tensor, out: torch.Tensor | None = None, team: Team | None = None,
     plan: Plan | None = None, *, reuse: bool = False,
-    schedule: Literal["auto", "copy_engine", "fused", "producer_consumer", "bulk_synchronous"] = "auto",
+    schedule: Literal["auto", "copy_engine", "fused", "bulk_synchronous"] = "auto",
     order: Order = "auto", epilogue: Any = None, size: int | None = None, columns: int | None = None,
     tile: tuple[int, int, int] | None = None, scale_a: torch.Tensor | None = None, scale_b: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None, use_fast_accum: bool = False,

@@ -29,7 +29,7 @@ from pyshmem.ops.streams import Replayed
 from pyshmem.ops.workspace import Workspace, room_for
 
 # A call is one launch, so that no graph is faster, and no kernel of it reads what an earlier one has written.
-ONE_KERNEL = ("fused", "workgroup_specialized")
+ONE_KERNEL = "fused"
 
 
 class Plan(plans.Plan):
@@ -135,7 +135,7 @@ class Plan(plans.Plan):
             made = self._most.steps(layouts, problem, a, b) if self._most else steps_of(problem, a, b, self.space)
             if self.space is None:
                 self.space = self._most.lend(problem) if self._most else made.space
-            found = self._steps[layouts] = made if self.schedule in ONE_KERNEL else Replayed(made)
+            found = self._steps[layouts] = made if self.schedule == ONE_KERNEL else Replayed(made)
         return found
 
     def perform(
@@ -303,7 +303,7 @@ def bytes_reread(problem: Problem) -> int:
     Bytes count once, however often they are read. A kernel that all PEs launch together is one. problem: with its schedule.
     """
     schedule = problem.options.schedule
-    if schedule in ONE_KERNEL:
+    if schedule == ONE_KERNEL:
         return 0
     return _ELEMENTS[problem.operator](problem, schedule == "bulk_synchronous") * problem.sent.itemsize
 

@@ -22,9 +22,7 @@ DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
 
 Product = Literal["gemm_all_gather", "all_gather_gemm", "gemm_reduce_scatter", "gemm_all_reduce"]
-Schedule = Literal[
-    "auto", "copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"
-]  # fmt: skip
+Schedule = Literal["auto", "copy_engine", "fused", "bulk_synchronous"]
 Split = Literal["rows", "columns"]
 Order = Literal[
     "auto", "data_parallel", "streamed_1", "streamed_2", "streamed_3", "streamed_4", "streamed_5", "streamed", "halves"

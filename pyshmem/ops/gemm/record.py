@@ -1,17 +1,10 @@
-"""What was measured on one kind of machine: for each policy a Bloom filter of the shapes that it suits (arXiv 2408.11417).
-
-A shape that was added is always found, so "not in" is certain; "in" may be wrong, rarely. Filters are equal on all machines:
-they hash by BLAKE2, not by Python's hash.
-"""
+"""What was measured on one kind of machine: for each shape the tile orders that suit it."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import json
-import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -22,12 +15,8 @@ from pyshmem.ops.gemm.product import Configuration, tiles_of
 
 Shape = tuple[int, int, int]  # m, n, k of one PE's product
 LEAST, MOST, STEP = 128, 8192, 64
-FORMAT = "pyshmem tile orders 2"
-CAPACITY = 4096  # shapes of a filter. More are found too, with more errors
-ERROR = 0.01  # the share of unsuitable shapes that a full filter lets pass
+FORMAT = "pyshmem tile orders 3"
 SLACK = 0.02  # a policy suits a shape if it takes at most so much longer than the fastest
-BITS = math.ceil(-CAPACITY * math.log(ERROR) / math.log(2) ** 2)
-HASHES = round(BITS / CAPACITY * math.log(2))
 
 
 def population(count: int, seed: int = 0) -> list[Shape]:
@@ -57,27 +46,20 @@ class Record:
 
     def __init__(self, machine: str) -> None:
         self.machine = machine
-        self.filters = {policy: bytearray(-(-BITS // 8)) for policy in POLICIES}
+        self.policies: dict[str, list[str]] = {}
 
     def add(self, shape: Shape, dtype: torch.dtype, times: Mapping[str, float]) -> None:
-        """Put a shape into the filters of the policies that suit it. times: the seconds of each measured policy."""
-        for policy in suitable(times):
-            for place in _places(shape, dtype):
-                self.filters[policy][place // 8] |= 1 << place % 8
+        """Keep the policies that suit a shape. times: the seconds of each measured policy."""
+        self.policies[_name(shape, dtype)] = suitable(times)
 
     def candidates(self, shape: Shape, dtype: torch.dtype) -> tuple[str, ...]:
-        """Return the policies that may suit a shape. The others certainly do not; a shape not measured has none."""
-        places = list(_places(shape, dtype))
-        return tuple(
-            policy
-            for policy, bits in self.filters.items()
-            if all(bits[place // 8] >> place % 8 & 1 for place in places)
-        )
+        """Return the policies that suit a shape. A shape not measured has none."""
+        known = self.policies.get(_name(shape, dtype), ())
+        return tuple(policy for policy in POLICIES if policy in known)
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file, of 50 KB for any number of shapes."""
-        filters = {policy: base64.b64encode(bits).decode() for policy, bits in self.filters.items()}
-        content = {"format": FORMAT, "machine": self.machine, "filters": filters}
+        """Write a JSON file."""
+        content = {"format": FORMAT, "machine": self.machine, "policies": self.policies}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
         Path(path).write_text(json.dumps(content, indent=1) + "\n")
 
@@ -89,17 +71,14 @@ class Record:
             if content["format"] != FORMAT:
                 raise ValueError(content["format"])
             record = cls(content["machine"])
-            record.filters = {policy: bytearray(base64.b64decode(content["filters"][policy])) for policy in POLICIES}
+            record.policies = dict(content["policies"])
         except (ValueError, KeyError, TypeError):
             refuse(ArgumentError, "tuning", "path", f"{path}, another file", f"a file with {FORMAT!r} that save wrote")
         return record
 
 
-def _places(shape: Shape, dtype: torch.dtype) -> Iterator[int]:
-    """The bits of a shape: multiples of one number from another on (Kirsch and Mitzenmacher, ESA 2006)."""
-    digest = hashlib.blake2b(f"{shape} {dtype}".encode(), digest_size=16).digest()
-    first, step = int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little") | 1
-    return ((first + i * step) % BITS for i in range(HASHES))
+def _name(shape: Shape, dtype: torch.dtype) -> str:
+    return " ".join(map(str, (*shape, dtype)))
 
 
 def suitable(times: Mapping[str, float]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The schedules of the taxonomy, how an operator overlaps its product with its communication, and the choice of one."""
+"""The schedules, how an operator overlaps its product with its communication, and the choice of one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from pyshmem.base.errors import ArgumentError, refuse
-from pyshmem.ops.gemm import bulk_synchronous, copy_engine, few_rows, fused, specialized
+from pyshmem.ops.gemm import bulk_synchronous, copy_engine, few_rows, fused
 from pyshmem.ops.gemm.orders import POLICIES
 from pyshmem.ops.gemm.problem import Problem
 from pyshmem.ops.gemm.product import configuration, tiles_of
@@ -23,18 +23,15 @@ from pyshmem.start.requirements import installed
 SCHEDULES: dict[str, dict[tuple[str, str], Any]] = {
     "bulk_synchronous": bulk_synchronous.STEPS,
     "copy_engine": copy_engine.STEPS,
-    "producer_consumer": specialized.PRODUCERS,
-    "workgroup_specialized": specialized.WORKGROUPS,
     "fused": fused.STEPS,
 }
 # The schedules that an operator has, the best for large products first: measured on two H200s, see docs/overlap.md.
 ABLE = {
-    "gemm_all_gather": ("copy_engine", "fused", "workgroup_specialized", "producer_consumer", "bulk_synchronous"),
-    "all_gather_gemm": ("copy_engine", "fused", "producer_consumer", "bulk_synchronous"),
+    "gemm_all_gather": ("copy_engine", "fused", "bulk_synchronous"),
+    "all_gather_gemm": ("copy_engine", "fused", "bulk_synchronous"),
     "gemm_reduce_scatter": ("copy_engine", "fused", "bulk_synchronous"),
     "gemm_all_reduce": ("fused", "bulk_synchronous"),
 }
-STREAMING = {*((operator, "fused") for operator in ABLE), ("all_gather_gemm", "producer_consumer")}
 WHOLE = "data_parallel"  # the order of tiles that one program each makes
 OURS = "; our kernel multiplies, for the library does not: "  # on this PE
 BY_LIBRARY = ("copy_engine", "bulk_synchronous")
@@ -74,7 +71,7 @@ def scheduled(problem: Problem) -> tuple[Problem, str]:
     elif schedule == "auto":
         schedule, why = _best(problem)
     _require_split(problem, schedule)
-    if options.order not in ("auto", WHOLE) and (problem.operator, schedule) not in STREAMING:
+    if options.order not in ("auto", WHOLE) and schedule != "fused":
         got, wants = f"{options.order!r} with schedule={schedule!r}", f"auto or {WHOLE}: this schedule streams no tiles"
         refuse(ArgumentError, problem.operator, "order", got, wants)
     return problem._replace(options=options._replace(schedule=schedule)), why
@@ -138,7 +135,7 @@ def require_known(problem: Problem) -> None:
 
 def _order(problem: Problem, schedule: str) -> tuple[str, str]:
     """Return (order, why) for a problem by a schedule."""
-    if (problem.operator, schedule) not in STREAMING:
+    if schedule != "fused":
         return WHOLE, "this schedule streams no tiles"
     if schedule == "fused" and few_rows.suits(problem):
         return WHOLE, "a program has all rows of its columns"

@@ -1,6 +1,6 @@
-"""Which tile order a product takes: policies are measured for shapes, filters remember which of them suit which shape.
+"""Which tile order a product takes: policies are measured for shapes, and a record has those that suit each shape.
 
-The policies are those of orders. The selection by Bloom filters follows Stream-K++ (arXiv 2408.11417). order="auto" uses the
+The policies are those of Stream-K++ (arXiv 2408.11417), see orders. order="auto" uses the
 user's record for this machine, or what tune has measured or load has read.
 """
 
@@ -104,7 +104,7 @@ def forget() -> None:
 
 def cached(dtype: torch.dtype) -> Path:
     """Return the file from which a record for this kind of GPU is read without load: `pyshmem tune` writes it."""
-    return cache_file(f"{architecture()}_{name_of(dtype)}", "orders")
+    return cache_file(f"{architecture()}_{name_of(dtype)}", "tile_orders")
 
 
 def _record(dtype: torch.dtype) -> Record | None:
@@ -117,10 +117,7 @@ def _record(dtype: torch.dtype) -> Record | None:
 
 
 def candidates(shape: Shape, dtype: torch.dtype = torch.bfloat16) -> tuple[str, ...]:
-    """Return the policies that may suit a product (m, n, k) by the record in use. The others certainly do not.
-
-    Empty if the shape was not measured.
-    """
+    """Return the policies that suit a product (m, n, k) by the record in use; none if the shape was not measured."""
     found = _record(dtype)
     return () if found is None else found.candidates(_shape(shape), dtype)
 
@@ -145,7 +142,7 @@ def order_for(shape: Shape, dtype: torch.dtype) -> tuple[str, str]:
         return _unmeasured(shape, dtype, "no tile orders were measured")
     able = found.candidates(shape, dtype)
     if able:
-        return able[0], f"the first of {len(able)} that may suit"
+        return able[0], f"the first of {len(able)} that suit"
     return _unmeasured(shape, dtype, "the tile orders of this shape were not measured")
 
 
