@@ -409,7 +409,7 @@ def test_auto_multiplies_several_columns_by_length_and_many_row_by_row(columns, 
 def test_programs_have_fewer_atoms_until_there_are_enough_of_them():
     """Of 1000 tiles with 100,000 atoms; the least are 256, or 32 where warps have them."""
     fitting, schedules = irregular.granularity.fitting, irregular.SCHEDULES
-    for wanted, atoms, row in ((1, 4096, 256), (100, 512, 128), (200, 256, 128), (1000, 256, 32)):
+    for wanted, atoms, row in ((1, 4096, 256), (100, 512, 256), (200, 256, 128), (1000, 256, 32)):
         assert fitting(schedules["by_length"], 1000, 100_000, wanted, 2) == atoms
         assert fitting(schedules["row_by_row"], 1000, 100_000, wanted, 128) == row
 
