@@ -27,7 +27,7 @@ UPDATE = """{what} the signal on ``pe``.
 
 ctx: a device context.  pe: an int, counts in its team.
 sig_addr: one symmetric pointer to uint64, given as this PE's address.  signal: an integer.
-Order: a release of everything that the calling program has stored and put before.
+Order: a release of the program's earlier stores and puts to this PE's heap and to that of pe; for others, quiet before.
 {refused}
 Spec: OpenSHMEM 1.6, 9.8 SHMEM_{NAME}.
 """

@@ -92,6 +92,8 @@ def _documented(function: Callable[..., Any], name: str, nbi: bool = False) -> C
     names = [each for each in ("cond", "value") if f"``{each}``" in row.summary]
     values = f"  {', '.join(names)}: {'a scalar' if len(names) == 1 else 'scalars'} that it can hold." if names else ""
     fetched, into, done = _STORED if nbi else _RETURNED if row.fetches else _QUIET
+    if name == "atomic_fetch":
+        fetched = fetched.replace("the previous value", "its value")
     function.__name__ = function.__qualname__ = name + ("_nbi" if nbi else "")
     function.__code__ = function.__code__.replace(co_name=function.__name__)  # for what says where a PE is
     types = ", ".join(name_of(dtype) for dtype in row.dtypes)

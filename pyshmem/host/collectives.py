@@ -83,7 +83,7 @@ def broadcast(target: Array, source: Array, root: int, size: int | None = None, 
     size: the number of elements; None means all of source.
     team: a team of this PE; None is TEAM_WORLD. root counts in it.
     Order: collective over team; target must be ready on all members before any of them calls. Returns when the local target
-        holds the data and source may be reused; the root does not wait for the others.
+        holds the data and source may be reused; the root may return before the others call.
     Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError.
     Spec: 9.9 SHMEM_BROADCAST.
     """

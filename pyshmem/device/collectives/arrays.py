@@ -41,7 +41,7 @@ array = partial(documented, ARRAY, apart=" They do not overlap.", who=(ONE, GRID
 BROADCAST = array(
     "Copy ``source[:nelems]`` on ``PE_root`` to ``dest`` on every PE of the team, the root included.",
     apart="",
-    operands="nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root waits for nobody.",
+    operands="nelems, PE_root: ints, the same on all PEs. dest and source may be the same. The root may return early.",
 )
 
 

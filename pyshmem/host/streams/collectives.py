@@ -120,7 +120,7 @@ def _scan(routine: str, which: str) -> Callable[..., None]:
 
 
 sum_inscan_on_stream = _scan("sum_inscan", "the members up to and including this one")
-sum_exscan_on_stream = _scan("sum_exscan", "the members before this one, zeros on the first,")
+sum_exscan_on_stream = _scan("sum_exscan", "the members before this one (zeros on the first)")
 
 
 def fcollect_on_stream(
