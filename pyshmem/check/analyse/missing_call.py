@@ -61,7 +61,7 @@ def _overwritten(write: Op, other: Op, sites: list[Any]) -> tuple[str, str]:
     )
     if other.kind == "write":
         return "a collective writes into a target that its PE still writes", f"{cure}."
-    second = "; a second target does not help, as the root waits for nobody" if write.name == "broadcast" else ""
+    second = "; a second target does not help, as the root may be calls ahead" if write.name == "broadcast" else ""
     return (
         "a collective writes into a target that its PE still reads",
         f"{cure}{second or ', or a second target in turn'}.",
