@@ -17,7 +17,7 @@ MULTIPLY, SEND = tl.constexpr(60), tl.constexpr(12)  # programs: a GPU runs all 
 
 
 @triton.jit
-def multiply_or_send(ctx, a, b, c, flags, epoch, base, N, first, width, BLOCK: tl.constexpr):
+def multiply_or_send(ctx, a, b, c, flags, base, N, first, width, BLOCK: tl.constexpr):
     """The first MULTIPLY programs make tiles of a (N, N) @ b (N, width), columns of c from first on. base: of this grid."""
     program, me, columns = base + tl.program_id(0), dev.my_pe(ctx), tl.cdiv(width, BLOCK)
     sends = program >= MULTIPLY
@@ -27,7 +27,7 @@ def multiply_or_send(ctx, a, b, c, flags, epoch, base, N, first, width, BLOCK: t
         column = index % columns * BLOCK + tl.arange(0, BLOCK)[None, :]
         places, mask = c + row * N + first + column, (row < N) & (column < width)
         if sends:
-            dev.signal_wait_until(ctx, flags + index, dev.CMP_GE, epoch)
+            dev.signal_wait_until(ctx, flags + index, dev.CMP_EQ, 1)
             sent = tl.load(places, mask=mask)
             for i in range(1, dev.n_pes(ctx)):
                 dev.store(ctx, places, sent, (me + i) % dev.n_pes(ctx), mask=mask)
@@ -38,7 +38,7 @@ def multiply_or_send(ctx, a, b, c, flags, epoch, base, N, first, width, BLOCK: t
                 b_tile = tl.load(b + inner[:, None] * width + column, mask=column < width, other=0.0)
                 tile = tl.dot(tl.load(a + row * N + inner[None, :]), b_tile, tile)
             tl.store(places, tile, mask=mask)
-            dev.signal_set(ctx, flags + index, epoch, me)
+            dev.signal_set(ctx, flags + index, 1, me)
 
 
 shmem.init()
@@ -46,7 +46,7 @@ team = shmem.TEAM_SHARED  # the PEs of this node, whose memory kernels load and 
 me, n_pes = team.my_pe(), team.n_pes()
 N, block = 128, 32  # block divides N
 c = shmem.zeros(N, N, dtype=torch.float32)
-flags = shmem.zeros((N // block) * triton.cdiv(N, block), dtype=torch.uint64)
+flags = shmem.zeros(2, (N // block) * triton.cdiv(N, block), dtype=torch.uint64)  # a row for each form
 torch.manual_seed(0)  # the same A and B on all PEs
 a, b = torch.randn(N, N).half().to(c.device), torch.randn(N, N).half().to(c.device)
 first, last = N * me // n_pes, N * (me + 1) // n_pes
@@ -55,10 +55,10 @@ ctx = shmem.device_context(team)
 side = torch.cuda.stream(torch.cuda.Stream()) if c.is_cuda else nullcontext()
 programs = MULTIPLY.value + SEND.value
 
-for epoch, grids in ((1, [(0, programs)]), (2, [(0, MULTIPLY.value), (MULTIPLY.value, SEND.value)])):
+for own, grids in zip(flags, ([(0, programs)], [(0, MULTIPLY.value), (MULTIPLY.value, SEND.value)]), strict=True):
     for base, count in grids:
         with side if base else nullcontext():
-            multiply_or_send[(count,)](ctx, a, my_b, c, flags, epoch, base, N, first, last - first, BLOCK=block)
+            multiply_or_send[(count,)](ctx, a, my_b, c, own, base, N, first, last - first, BLOCK=block)
     if c.is_cuda:
         torch.cuda.synchronize()
     shmem.barrier_all()  # completes all stores: every C has the tiles of every PE
