@@ -149,7 +149,10 @@ def _planned(work: Work, matrix: CSR, schedule: Schedule, size: int) -> Launches
     width = triton.next_power_of_2(work.width)
     parted = matrix.kept.get((schedule, size, width))
     if parted is None:
-        parted = matrix.kept[schedule, size, width] = schedule.parted(matrix, size, width)
+        parted = schedule.parted(matrix, size, width)
+        if matrix.offsets.is_cuda:  # later products may be on other streams
+            torch.cuda.current_stream(matrix.device).synchronize()
+        matrix.kept[schedule, size, width] = parted
     rows, lanes = finishing(parted.spread, width * work.dtype.itemsize)
     ending = -(-parted.splits // rows), rows, lanes
     return Launches(parted, width, may_be_early(), schedule.warps, ending, {})

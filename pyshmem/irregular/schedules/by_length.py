@@ -167,7 +167,7 @@ class Sorted(Parted):
     kernel = execute_group
 
     def __init__(self, matrix: CSR, size: int, width: int):
-        """Sort. Waits for torch's current stream."""
+        """Sort, on torch's current stream."""
         super().__init__(matrix, size)
         offsets, table, begins = matrix.offsets, kinds(width), self.items.begins
         self.constants = {"SIDES": tuple(tuple(each[1:]) for each in table), "KINDS": len(table), "ANY": len(table) - 2}
@@ -176,8 +176,6 @@ class Sorted(Parted):
         self.items = Items(*(each[order].to(offsets.dtype) for each in self.items))
         self.programs = _grouped(keys, torch.tensor([each.tiles for each in table], device=offsets.device))
         self.segments = self.programs.kinds.numel()
-        if offsets.is_cuda:  # later products may be on other streams
-            torch.cuda.current_stream(offsets.device).synchronize()
 
     def _kinds(self, table: list[Kind], atoms: int) -> torch.Tensor:
         """Return the kind of each item: the shortest that fits all tiles of its length, wherever these begin.

@@ -62,16 +62,14 @@ class Sequences(Parted):
     kernel, constants = execute_sequence, dict[str, Any]()
 
     def __init__(self, matrix: CSR, size: int, width: int):
-        """Share out the tiles. Waits for torch's current stream."""
+        """Share out the tiles, on torch's current stream."""
         super().__init__(matrix, size)
-        dtype, device = matrix.offsets.dtype, matrix.device
+        dtype = matrix.offsets.dtype
         costs = (self.items.ends - self.items.begins + _FIXED).cumsum(0)
         _, counts = torch.unique_consecutive((costs - 1) // max(size // _PART, 1), return_counts=True)
         self.programs = torch.nn.functional.pad(counts.cumsum(0), (1, 0)).int()
         self.segments = counts.numel()
         self.items = Items(*(each.to(dtype) for each in self.items))
-        if matrix.offsets.is_cuda:  # later products may be on other streams
-            torch.cuda.current_stream(device).synchronize()
 
 
 def programs(tiles: int, atoms: int, size: int) -> int:

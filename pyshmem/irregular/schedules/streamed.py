@@ -142,7 +142,7 @@ class Streamed(Parted):
     kernel = execute_block
 
     def __init__(self, matrix: CSR, size: int):
-        """Find the blocks. Waits for torch's current stream."""
+        """Find the blocks, on torch's current stream."""
         super().__init__(matrix, size)
         self.constants = constants()
         offsets, table, (begins, ends, tiles) = matrix.offsets, sides(), self.items
@@ -159,8 +159,6 @@ class Streamed(Parted):
         self.programs = Blocks(offsets, *(each.to(offsets.dtype) for each in fields), kinds.int())
         self.segments = heads.numel()
         self.items = Items(*(each[alone].to(offsets.dtype) for each in self.items))
-        if offsets.is_cuda:  # later products may be on other streams
-            torch.cuda.current_stream(offsets.device).synchronize()
 
 
 def _heads(begins: torch.Tensor, lengths: torch.Tensor, alone: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
