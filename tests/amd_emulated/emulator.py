@@ -28,9 +28,8 @@ sys.path.insert(0, os.environ["PYSHMEM_TINYGRAD"])  # before the standard librar
 
 from test.mockgpu.amd import emu
 
-KEPT = (
-    pathlib.Path(__file__).parents[2] / "build" / "amd_emulated"
-)  # what tinygrad compiles, for all PEs and later runs
+# what tinygrad compiles, for all PEs and later runs
+KEPT = pathlib.Path(__file__).parents[2] / "build" / "amd_emulated"
 
 
 def kept(compiler):

@@ -16,7 +16,6 @@ from typing import Any
 
 from triton.runtime.interpreter import interpreter_builder
 
-from pyshmem.base.job import job
 from pyshmem.check.schedules.effects import STORES, Effect, Schedule
 
 WINDOW = 6  # programs that are under way at a time
@@ -53,9 +52,9 @@ class Program:
         if self.grid.over:
             raise _Over
 
-    def until(self, holds: Callable[[], bool]) -> None:
-        """Let the others go on until something holds, or PYSHMEM_WAIT_TIMEOUT has passed."""
-        limit = time.monotonic() + (job.timeout or inf)
+    def until(self, holds: Callable[[], bool], seconds: float = inf) -> None:
+        """Let the others go on until something holds, or the seconds have passed."""
+        limit = time.monotonic() + seconds
         while not holds() and time.monotonic() < limit:
             self.waits = True
             self.pause()

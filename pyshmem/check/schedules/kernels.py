@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial, wraps
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -245,7 +246,7 @@ def _meeting(program: Program, call: Call, *arguments: Any) -> Any:
 
 def _wait(program: Program, call: Call, *arguments: Any) -> Any:
     """The real wait follows, which returns at once, or says that nothing more comes."""
-    program.until(lambda: bool(number(arch.test(*arguments))))
+    program.until(lambda: bool(number(arch.test(*arguments))), job.timeout or inf)
     return call(*arguments)
 
 
@@ -254,7 +255,7 @@ def _wait_many(test: str, program: Program, call: Call, ctx: Any, routine: Any, 
     tests = getattr(arch, test)
     skipped = arguments[-3]  # status
     if test == "test_all" or not isinstance(skipped, type(arguments[0])):
-        program.until(lambda: _some_hold(number(tests(ctx, *arguments))))
+        program.until(lambda: _some_hold(number(tests(ctx, *arguments))), job.timeout or inf)
     return call(ctx, routine, *arguments)
 
 
