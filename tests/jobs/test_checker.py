@@ -194,6 +194,20 @@ def test_a_wait_for_one_of_two_messages_tells_nothing_of_its_data_unless_a_fence
     assert len(list(Analysis([sender, reader]).run())) == (0 if fences else races)
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_signal_of_a_later_kernel_ends_no_wait_of_one_that_all_know_to_have_ended(full, monkeypatch):
+    """Two kernels of two programs, a barrier between them; the second signal has a value that ends the first wait, too."""
+    monkeypatch.setattr(Memory, "is_full", lambda memory: full)
+    records = [(0, "init", 0, 0, 1), (1, "alloc", 0, 0, 256, 0, "zeros")]
+    for time, epoch in ((10, 1), (20, 2)):
+        records += [(time, "!launch", 0, "k", "0"), (time + 1, "!acc", 0, "store", "w", [(0, 0, 64)], None)]
+        records += [(time + 2, "!signal", 0, "signal_set", 0, 192, "set", epoch), (time + 3, "!launch", 0, "k", "1")]
+        records.append((time + 4, "!wait", 0, [(192, 8, False, 3, epoch)], "signal_wait_until"))
+        records += [(time + 5, "!acc", 0, "load", "r", [(0, 0, 64)], None), (time + 6, "!done", 0)]
+        records.append((time + 7, "met", 0, (0, 1, 1), "barrier_all", (), "barrier", -1, [], time + 8, []))
+    assert not list(Analysis([records]).run())
+
+
 def test_what_messages_say_in_common_includes_what_the_end_of_a_kernel_tells():
     """Stream 5 has ended at number 3 of stream 1."""
     streams = Streams()

@@ -90,6 +90,8 @@ MUTANTS = [
            "self.executions.append(_told_by([*rest, change]))", "pass", "jobs checker whichever_order"),
     Mutant("check-ends-of-kernels-are-not-in-common", "pyshmem/check/**/*.py", "both = number if self._told_upto(other, stream, number) else",
            "both = 0 if number > other.upto.get(stream, 0) else", "jobs checker say_in_common"),
+    Mutant("check-ends-of-kernels-with-doubted-waits-are-forgotten", "pyshmem/check/**/*.py", "op.agent.own.id)} | doubted", "op.agent.own.id)}",
+           "jobs checker later_kernel"),
     Mutant("check-doubted-waits-tell-nothing", "pyshmem/check/**/*.py", "certain = self._streams.common(certain, other)",
            "certain = Message({}, {})", "jobs checker whichever_order"),
     Mutant("host-signal-inside-its-target", _HOST, "if place - 8 < word_place < place + nbytes:", "if False:",

@@ -442,7 +442,8 @@ class Analysis(Handovers):
 
     def _forget(self) -> None:
         agents = [*self.host.values(), *(each for row in self.programs.values() for each in row)]
-        forget(agents, self.memory, self.words.known.values(), set(self.fetching.values()))
+        under_way = set(self.fetching.values())
+        forget(agents, self.memory, self.words.known.values(), under_way, self.doubts.streams())
 
     # ---- memory ----
 

@@ -122,6 +122,11 @@ class Doubts:
             self._found[wait.number] = wait
             self._lines[wait.site] += 1
 
+    def streams(self) -> set[int]:
+        """The streams of which later changes may still tell something: of waits that may be doubted, and of changes they had."""
+        waits = [wait for open_waits in self._open.values() for wait in open_waits]
+        return {stream for wait in waits for stream in (wait.agent.own.id, *(each.op.stream for each in wait.changes))}
+
     def found(self) -> dict[int, Doubt]:
         """What the waits tell for certain, after the last event."""
         for word in list(self._late):

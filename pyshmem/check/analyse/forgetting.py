@@ -11,10 +11,13 @@ from pyshmem.check.analyse.shadow import Op
 from pyshmem.check.analyse.words import Word
 
 
-def forget(agents: list[Agent], memory: Memory, words: Iterable[Word], under_way: set[Op]) -> None:
+def forget(
+    agents: list[Agent], memory: Memory, words: Iterable[Word], under_way: set[Op], doubted: set[int]
+) -> None:
     """Forget what all agents know. If memory is full, also join the accesses that no agent can tell apart.
 
-    agents: all that may still act.  under_way: operations that have not returned.
+    agents: all that may still act.  under_way: operations that have not returned.  doubted: streams of waits and of what
+    ended them, which later changes are compared with.
     """
 
     def known(op: Op) -> bool:
@@ -28,7 +31,7 @@ def forget(agents: list[Agent], memory: Memory, words: Iterable[Word], under_way
     memory.sweep(known, _standing(lines))
     ops = {op for cell in memory.cells() for op in cell.accesses()} | under_way
     ops |= {change.op for word in words for change in word.changes}
-    live = lines.keys() | {stream for op in ops for stream in (op.stream, op.agent.own.id)}
+    live = lines.keys() | {stream for op in ops for stream in (op.stream, op.agent.own.id)} | doubted
     for agent in agents:
         agent.forget(live)
     streams = agents[0].streams
