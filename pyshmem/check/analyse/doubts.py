@@ -123,9 +123,9 @@ class Doubts:
             self._lines[wait.site] += 1
 
     def streams(self) -> set[int]:
-        """The streams of which later changes may still tell something: of waits that may be doubted, and of changes they had."""
+        """Return the streams with which later changes are compared: of waits that may be doubted, and of what ended them."""
         waits = [wait for open_waits in self._open.values() for wait in open_waits]
-        return {stream for wait in waits for stream in (wait.agent.own.id, *(each.op.stream for each in wait.changes))}
+        return {wait.agent.own.id for wait in waits} | {each.op.stream for wait in waits for each in wait.changes}
 
     def found(self) -> dict[int, Doubt]:
         """What the waits tell for certain, after the last event."""
