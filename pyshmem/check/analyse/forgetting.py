@@ -11,9 +11,7 @@ from pyshmem.check.analyse.shadow import Op
 from pyshmem.check.analyse.words import Word
 
 
-def forget(
-    agents: list[Agent], memory: Memory, words: Iterable[Word], under_way: set[Op], doubted: set[int]
-) -> None:
+def forget(agents: list[Agent], memory: Memory, words: Iterable[Word], under_way: set[Op], doubted: set[int]) -> None:
     """Forget what all agents know. If memory is full, also join the accesses that no agent can tell apart.
 
     agents: all that may still act.  under_way: operations that have not returned.  doubted: streams of waits and of what
