@@ -23,7 +23,7 @@ from pyshmem.host.teams import Team
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.heap import Heap
-from pyshmem.transport import routes
+from pyshmem.transport import near_or_far
 
 _BY_NUMBER = {number: names for names, number in ATOMICS.items()}
 _ONE_FORM = ("set", "fetch", "swap", "compare_swap")  # the operators without a second form that fetches
@@ -53,7 +53,7 @@ def _reach(routine: str, where: int, pe: int, private: int = 0) -> tuple[Any, in
     heap = _heap_of(where)
     if heap is cpu:
         where = cpu.unaliased(where)
-    to, away = routes.route(routine, heap, pe, _heap_of(private) if private else None)
+    to, away = near_or_far.route(routine, heap, pe, _heap_of(private) if private else None)
     return to, where + away
 
 
@@ -139,7 +139,7 @@ def _put_signal(a: Any) -> None:
 
 
 def _ptr(a: Any) -> int:
-    return routes.mapped_address("shmem_ptr", _heap_of(a[0]), a[0], a[1]) or 0
+    return near_or_far.mapped_address("shmem_ptr", _heap_of(a[0]), a[0], a[1]) or 0
 
 
 def collective(routine: str, team: Team, dest: int, source: int, rest: Sequence[int]) -> int:
@@ -159,6 +159,6 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "put_signal": _put_signal,
     "look": lambda a: _heap_of(a[0]).near.look(a[0], a[1]),
     "ptr": _ptr,
-    "order": lambda a: routes.order(),
-    "settle": lambda a: routes.complete(),
+    "order": lambda a: near_or_far.order(),
+    "settle": lambda a: near_or_far.complete(),
 }

@@ -26,7 +26,7 @@ from pyshmem.memory.allocator import lowest_gap
 from pyshmem.memory.areas import lent
 from pyshmem.memory.heap import heaps, views
 from pyshmem.native import _native
-from pyshmem.transport.routes import streams
+from pyshmem.transport.near_or_far import streams
 from pyshmem.transport.teams.operators import OPERATORS
 
 _ARENA = 192 << 20  # bytes of all lanes and the scratch memory of their teams

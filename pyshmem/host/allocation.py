@@ -40,7 +40,7 @@ from pyshmem.memory.arguments import (
     require_symmetric,
 )
 from pyshmem.memory.heap import Device, Heap, default, heaps
-from pyshmem.transport import routes
+from pyshmem.transport import near_or_far
 from pyshmem.transport.teams.compared_calls import Watched
 
 __all__ = [
@@ -113,7 +113,7 @@ def finish(routine: str, array: torch.Tensor) -> torch.Tensor:
     if array.numel():
         heap = heaps[array.device.type]
         offset = array.data_ptr() - heap.base
-        routes.complete()
+        near_or_far.complete()
         try:
             TEAM_WORLD.meeting.sync(routine, Call(CODES["allocate"], array.dtype, array.numel(), heap.device, offset))
         except (ArgumentError, DtypeError, OutOfRangeError):
@@ -214,7 +214,7 @@ def realloc(array: Array, nbytes: int) -> torch.Tensor:
         return heap.tensor(0, (0,), dtype)
     offset = _allocation("realloc", old)
     _compare_calls("realloc", size, f"at heap offset {offset} on {heap.device}")
-    routes.complete()
+    near_or_far.complete()
     TEAM_WORLD.meeting.sync("realloc", Call(CODES["realloc"], torch.uint8, size, heap.device, offset))
     moved = _resized(heap, offset, size)
     return finish("realloc", heap.tensor(heap.base + moved, (size // dtype.itemsize,), dtype))
@@ -239,7 +239,7 @@ def free(array: Array) -> None:
     heap, offset = old.heap, _allocation("free", old)
     _compare_calls("free", 0, f"at heap offset {offset} on {heap.device}")
     heap.near.drain()
-    routes.complete()
+    near_or_far.complete()
     TEAM_WORLD.meeting.sync("free", Call(CODES["free"], torch.uint8, old.nelems, heap.device, offset))
     _release(heap, offset)
 
@@ -258,7 +258,7 @@ def ptr(target: Array, pe: int) -> torch.Tensor | None:
     if not isinstance(operand.dtype, torch.dtype):
         refuse(ArgumentError, "ptr", "target", f"{operand.dtype} elements", "a dtype of torch; view bytes as uint8")
     require_symmetric("ptr", "target", operand, operand.nelems * operand.itemsize)
-    address = routes.mapped_address("ptr", operand.heap, operand.address, pe)
+    address = near_or_far.mapped_address("ptr", operand.heap, operand.address, pe)
     return None if address is None else operand.heap.tensor(address, operand.shape, operand.dtype)
 
 
@@ -300,7 +300,7 @@ def pe_accessible(pe: int) -> bool:
     """
     require_init("pe_accessible")
     number = integer_of(pe)
-    return is_int(number) and routes.is_reachable(number)
+    return is_int(number) and near_or_far.is_reachable(number)
 
 
 def addr_accessible(array: Any, pe: int) -> bool:

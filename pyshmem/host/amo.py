@@ -29,7 +29,7 @@ from pyshmem.memory.arguments import (
 )
 from pyshmem.memory.cpu_heap import cpu
 from pyshmem.memory.words import ATOMICS
-from pyshmem.transport.routes import word_on
+from pyshmem.transport.near_or_far import word_on
 
 __all__ = [
     "atomic_add", "atomic_and", "atomic_compare_swap", "atomic_compare_swap_nbi", "atomic_fetch", "atomic_fetch_add",

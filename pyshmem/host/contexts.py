@@ -13,7 +13,7 @@ from pyshmem.base.errors import ArgumentError, refuse
 from pyshmem.base.job import job
 from pyshmem.host.teams import TEAM_INVALID, TEAM_WORLD, Team, member, refuse_team
 from pyshmem.memory.arguments import require_init
-from pyshmem.transport import routes
+from pyshmem.transport import near_or_far
 
 __all__ = ["CTX", "CTX_DEFAULT", "CTX_INVALID", "SESSION", "Ctx", "pcontrol"]
 
@@ -95,12 +95,12 @@ class Ctx:
     def fence(self) -> None:
         """Order the earlier operations of the context before its later ones, for each PE. Errors: NotInitializedError."""
         if is_usable("fence", self):
-            routes.order()
+            near_or_far.order()
 
     def quiet(self) -> None:
         """Complete all operations of the context. Errors: NotInitializedError."""
         if is_usable("quiet", self):
-            routes.complete(self)
+            near_or_far.complete(self)
 
     def session_start(self, options: int = 0) -> None:
         """Declare that a phase of many operations begins; a hint, which pyshmem ignores.

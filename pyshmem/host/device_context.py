@@ -27,7 +27,7 @@ from pyshmem.memory import areas
 from pyshmem.memory.arguments import require_init, symmetric_array
 from pyshmem.memory.heap import Device, Heap, default, heaps
 from pyshmem.transport.far.proxy import proxy
-from pyshmem.transport.routes import is_mapped
+from pyshmem.transport.near_or_far import is_mapped
 
 _made: dict[tuple[object, ...], DeviceContext] = {}
 _said = False

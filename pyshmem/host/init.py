@@ -32,7 +32,7 @@ from pyshmem.start import census, how_started, nodes, report, requirements
 from pyshmem.start import gpu as opening
 from pyshmem.transport.far.fabric import fabric
 from pyshmem.transport.far.proxy import proxy
-from pyshmem.transport.routes import close_routes, complete, open_routes
+from pyshmem.transport.near_or_far import close_routes, complete, open_routes
 from pyshmem.version import OPENSHMEM, __version__
 
 if TYPE_CHECKING:

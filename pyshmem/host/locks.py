@@ -15,7 +15,7 @@ from pyshmem.diagnosis.host_timeouts import refuse_timeout
 from pyshmem.host import allocation, arrays, ordering
 from pyshmem.host.wait import CMP
 from pyshmem.memory.arguments import Array, refuse_dtype
-from pyshmem.transport.routes import word_on
+from pyshmem.transport.near_or_far import word_on
 
 __all__ = ["Lock", "clear_lock", "set_lock", "test_lock"]
 

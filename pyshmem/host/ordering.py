@@ -9,7 +9,7 @@ from pyshmem.host.contexts import Ctx, is_usable
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.memory.arguments import require_init
 from pyshmem.native import _native
-from pyshmem.transport.routes import complete, complete_on, pending
+from pyshmem.transport.near_or_far import complete, complete_on, pending
 
 __all__ = ["barrier_all", "fence", "pe_quiet", "quiet", "sync", "sync_all"]
 
@@ -22,7 +22,7 @@ def fence(ctx: Ctx | None = None) -> None:
     Spec: 9.11 SHMEM_FENCE.
     """
     if (ctx is None and job.inits) or is_usable("fence", ctx):
-        _native.fence()  # routes.order, without its call
+        _native.fence()  # near_or_far.order, without its call
         for each in pending:
             each.order()
 

@@ -28,7 +28,7 @@ from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.gpu.mapping import EVEN_HIP, VmmMapping
 from pyshmem.memory.heap import Heap
 from pyshmem.memory.window import Chunk, Handles, Pages, Window
-from pyshmem.transport import routes
+from pyshmem.transport import near_or_far
 
 __all__ = ["register", "unregister"]
 
@@ -127,7 +127,7 @@ def unregister(array: Array) -> None:
         refuse(NotSymmetricError, "unregister", "array", got, "what shmem.register has returned")
     window = _windows[found.heap.device]
     found.heap.near.drain()
-    routes.complete()
+    near_or_far.complete()
     place = window.place(found.start)
     TEAM_WORLD.meeting.sync("unregister", Call(CODES["unregister"], torch.uint8, 0, found.heap.device, place))
     _end(found)

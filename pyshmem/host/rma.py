@@ -39,7 +39,7 @@ from pyshmem.memory.heap import views
 from pyshmem.memory.words import LOAD
 from pyshmem.native import _native
 from pyshmem.native._native import locate, locate_into, locate_strided
-from pyshmem.transport.routes import require_pe, routed, word_on
+from pyshmem.transport.near_or_far import require_pe, routed, word_on
 
 __all__ = ["g", "get", "get_nbi", "ibget", "ibput", "iget", "iput", "p", "put", "put_nbi"]
 

@@ -15,7 +15,7 @@ from pyshmem.memory.arguments import Array, refuse_dtype, scalar, transfer, word
 from pyshmem.memory.heap import views
 from pyshmem.native import _native
 from pyshmem.native._native import locate
-from pyshmem.transport.routes import routed, word_on
+from pyshmem.transport.near_or_far import routed, word_on
 
 __all__ = ["SIGNAL", "put_signal", "put_signal_nbi", "signal_add", "signal_fetch", "signal_set", "signal_wait_until"]
 

@@ -15,7 +15,7 @@ from pyshmem.base.errors import ArgumentError, OutOfRangeError, UnreachableError
 from pyshmem.base.job import job
 from pyshmem.memory.areas import RESERVED, begin, clear, pool
 from pyshmem.memory.arguments import exact_int, integer_of, is_int, require_init
-from pyshmem.transport.routes import meeting_of
+from pyshmem.transport.near_or_far import meeting_of
 
 __all__ = ["TEAM_INVALID", "TEAM_SHARED", "TEAM_WORLD", "Team", "TeamConfig"]
 

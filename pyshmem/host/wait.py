@@ -34,7 +34,7 @@ from pyshmem.memory.arguments import (
 from pyshmem.memory.heap import views
 from pyshmem.memory.words import LOAD, TEST, TYPES, Words
 from pyshmem.native._native import several
-from pyshmem.transport.routes import word_on
+from pyshmem.transport.near_or_far import word_on
 
 __all__ = [
     "CMP", "test", "test_all", "test_all_vector", "test_any", "test_any_vector", "test_some", "test_some_vector",

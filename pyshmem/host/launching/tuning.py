@@ -26,7 +26,7 @@ from pyshmem.host.allocation import is_symmetric
 from pyshmem.host.teams import Team
 from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.heap import default
-from pyshmem.transport.routes import complete
+from pyshmem.transport.near_or_far import complete
 
 Start = Callable[[], None]
 Named = dict[str, Any]

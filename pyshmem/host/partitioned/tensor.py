@@ -26,7 +26,7 @@ from pyshmem.host.rma import get, put
 from pyshmem.host.teams import TEAM_WORLD, Team, member
 from pyshmem.memory.arguments import an, as_dtype, describe, exact_int, name_of, require_init, symmetric_array
 from pyshmem.memory.heap import Device, heaps
-from pyshmem.transport.routes import complete
+from pyshmem.transport.near_or_far import complete
 
 
 class PartitionedTensor:

@@ -40,7 +40,7 @@ from pyshmem.kernels.plans import kernels, known, remember
 from pyshmem.memory.arguments import Array, count_of, exact_int, refuse_dtype
 from pyshmem.memory.heap import default, views
 from pyshmem.native import _native
-from pyshmem.transport.routes import pending, streams
+from pyshmem.transport.near_or_far import pending, streams
 from pyshmem.transport.teams.compared_calls import Watched
 from pyshmem.transport.teams.operators import OPERATORS, Op
 

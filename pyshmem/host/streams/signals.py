@@ -29,7 +29,7 @@ from pyshmem.kernels.plans import known, remember
 from pyshmem.memory.arguments import Array, describe, refuse_dtype, scalar, transfer, word
 from pyshmem.memory.gpu.heap import gpu
 from pyshmem.memory.heap import Heap
-from pyshmem.transport.routes import order, pending, route, streams
+from pyshmem.transport.near_or_far import order, pending, route, streams
 
 __all__ = [
     "put_on_stream", "put_signal_on_stream", "quiet_on_stream", "signal_on_stream", "signal_wait_until_on_stream",

@@ -17,7 +17,7 @@ from pyshmem.host.teams import Team, member
 from pyshmem.kernels.plans import known, remember
 from pyshmem.memory.arguments import Array, describe, refuse_dtype, require_writable
 from pyshmem.memory.heap import Heap
-from pyshmem.transport.routes import route
+from pyshmem.transport.near_or_far import route
 
 __all__ = ["alltoallv_on_stream"]
 
