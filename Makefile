@@ -189,7 +189,7 @@ check: $(VENV)/.installed check-native
 GPUS = $(shell $(PYTHON) -c "import torch; print(*(n for n in (4, 2, 1) if n <= torch.cuda.device_count()))")
 GPU_VENV := .venv-gpu
 # the extras bench, mpich, rocm and test by name: with them pip would install CUDA's Triton beside that of torch for ROCm
-BESIDE_ROCM := cupy-rocm-7-0 hypothesis matplotlib mpich pytest pytest-timeout pytest-xdist scikit-learn scipy
+BESIDE_ROCM := cupy-rocm-7-0 hypothesis matplotlib mpich pytest pytest-timeout pytest-xdist scipy
 SITE := import sysconfig; print(sysconfig.get_path('purelib'))  # the folder of torch, which may be in another environment
 GPU_PARTS := kernels1 kernels2 products scaled rows experts torch host1 host2 cpuheap far ipc
 pes = $(word 1,$(subst -, ,$*))

@@ -18,6 +18,6 @@ To add a row, add it to the suite's table, and a method of its operation's name 
 module in operations/. To add a suite, add a module with the table and one with the operations. To add a library to the
 suites on the CPU heap, add a module in peers/ and an entry in peers/__init__.py.
 
-Reports stand beside the suites: irregular.py, with its matrices in matrices.py and its bounds in floors.py;
-irregular_plans.py; and sparsity.py, with its bounds in sparsity_model.py.
+Reports stand beside the suites: irregular.py, with its matrices in matrices.py and its bounds in floors.py; and
+irregular_plans.py.
 """

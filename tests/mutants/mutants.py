@@ -674,7 +674,7 @@ MUTANTS = [
            "jobs doctor examines_all_calls"),
     Mutant("steps-doctor-proposes-after-time-slices", _LAUNCH, "and other and not shared", "and other", "jobs doctor its_time_slices"),
     Mutant("steps-info-is-silent-about-extras", _LAUNCH, "[*missing, *_optional()]", "missing", "jobs info some_commands_lack"),
-    Mutant("steps-bench-wants-all-extras", _LAUNCH, 'NEEDED = ("rich",)', 'NEEDED = ("rich", "sklearn")', "jobs figures packages_of_extras"),
+    Mutant("steps-bench-wants-all-extras", _LAUNCH, 'NEEDED = ("rich",)', 'NEEDED = ("rich", "scipy")', "jobs figures packages_of_extras"),
     Mutant("steps-forgotten-context-is-not-named", _RUNTIME, 'if parameters[:1] != ["ctx"]:', "if True:", "jobs tracebacks without_its_context"),
     Mutant("steps-shorter-side-is-blamed", _RUNTIME, 'longer = names[1] if size is None', 'longer = names[0] if size is None',
            "2 refusals more_than_the_target"),
