@@ -28,7 +28,7 @@ static void *meet_often(void *me) {
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         team_t t = member((int64_t)me, 60);
         __atomic_add_fetch(&arrived, 1, __ATOMIC_RELAXED);
-        CHECK(begin_rooted(&t, 1, -1) && disseminate(&t) && t.left == DONE && !t.failed);
+        CHECK(team_begin_rooted(&t, 1, -1) && barrier_disseminate(&t) && t.left == DONE && !t.failed);
         CHECK(__atomic_load_n(&arrived, __ATOMIC_RELAXED) >= MEMBERS * round);
     }
     return NULL;
@@ -45,8 +45,8 @@ static void *sum_often(void *me) {
         team_t t = member((int64_t)me, 60);
         int64_t own[3] = {t.me, round, 1}, *sum = (int64_t *)(t.area + DATA);
         fold_t f;
-        CHECK(to_fold(&t, REDUCE, REDUCE_sum, KIND_int64, &f) && begin_rooted(&t, 2, -1));
-        reduce(&t, &f, (char *)sum, (char *)own, 3, 0);
+        CHECK(reduction_prepare(&t, REDUCE, REDUCE_sum, KIND_int64, &f) && team_begin_rooted(&t, 2, -1));
+        reduction_run(&t, &f, (char *)sum, (char *)own, 3, 0);
         CHECK(t.left == DONE && sum[0] == 6 && sum[1] == MEMBERS * round && sum[2] == MEMBERS);
     }
     return NULL;
@@ -58,11 +58,11 @@ static void *spread_often(void *me) {
     for (int64_t round = 0; round < ROUNDS; round++) {
         team_t t = member((int64_t)me, 60);
         int64_t root = round % MEMBERS, source = 100 * round, *dest = (int64_t *)(t.area + DATA + 8 * (round % 64));
-        CHECK(begin_rooted(&t, 3, root));
-        broadcast(&t, root, (char *)dest, (char *)&source, sizeof source, PRIVATE_SOURCE);
+        CHECK(team_begin_rooted(&t, 3, root));
+        collective_broadcast(&t, root, (char *)dest, (char *)&source, sizeof source, PRIVATE_SOURCE);
         CHECK(t.left == DONE && *dest == source);
         team_t all = member((int64_t)me, 60); /* a root may be calls ahead: what it overwrites has been read */
-        if (round % 16 == 15) CHECK(begin_rooted(&all, 1, -1) && disseminate(&all));
+        if (round % 16 == 15) CHECK(team_begin_rooted(&all, 1, -1) && barrier_disseminate(&all));
     }
     return NULL;
 }
@@ -71,7 +71,7 @@ void broadcasts_reach_all_members(void) { on_all(spread_often); }
 
 static void *call_differently(void *me) {
     team_t t = member((int64_t)me, 60);
-    if (begin_rooted(&t, (int64_t)me == 2 ? 5 : 4, -1)) disseminate(&t);
+    if (team_begin_rooted(&t, (int64_t)me == 2 ? 5 : 4, -1)) barrier_disseminate(&t);
     CHECK(t.left == DIFFERENT);
     return NULL;
 }
@@ -81,5 +81,5 @@ void calls_that_differ_are_refused_on_all_members(void) { on_all(call_differentl
 void a_member_that_does_not_come_is_waited_for_in_time(void) {
     memset(areas, 0, sizeof areas);
     team_t t = member(0, 0.05);
-    CHECK(begin_rooted(&t, 1, -1) && !disseminate(&t) && t.spin.failed == 1);
+    CHECK(team_begin_rooted(&t, 1, -1) && !barrier_disseminate(&t) && t.spin.failed == 1);
 }

@@ -41,7 +41,7 @@ INTERNAL int link_send(link_t *l, request_t *r, const void *data, uint64_t nbyte
      * completed. */
     if (r->op != GET && r->op != GET_STRIDED && r->op != FETCH) r->asks = r->op == FLUSH || l->asked <= l->executed;
     l->sent++;
-    note_sent(l->conn.pe, l->sent, l->sent);
+    carried_note_sent(l->conn.pe, l->sent, l->sent);
     if (r->op != FLUSH) l->due = l->sent;
     if (r->asks || r->op == GET || r->op == GET_STRIDED || r->op == FETCH) l->asked = l->sent;
     return r->op == PUT && nbytes <= SMALL ? batch_put(l, v) : link_write(l, v, nbytes ? 2 : 1);

@@ -175,7 +175,7 @@ INTERNAL link_t *far_put_signal(uint64_t place, const char *source, uint64_t nby
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&update, sizeof update}};
     int skipped = apart ? 2 : 0;
     l->due = l->sent += apart ? 1 : 2;
-    note_sent(l->conn.pe, l->sent - !apart, l->sent);
+    carried_note_sent(l->conn.pe, l->sent - !apart, l->sent);
     update.asks = l->asked <= l->executed;
     if (update.asks) l->asked = l->sent;
     link_t *failed = link_leave(l, link_write(l, v + skipped, 3 - skipped));
@@ -194,7 +194,7 @@ INTERNAL link_t *far_post(uint64_t place, const char *source, uint64_t nbytes, u
     struct iovec v[3] = {{&put, sizeof put}, {(void *)source, nbytes}, {&post, sizeof post}};
     int skipped = apart || !nbytes ? 2 : 0;
     l->fenced = l->sent += skipped ? 1 : 2;
-    note_sent(l->conn.pe, l->sent - !skipped, l->sent);
+    carried_note_sent(l->conn.pe, l->sent - !skipped, l->sent);
     return link_leave(l, link_write(l, v + skipped, 3 - skipped));
 }
 

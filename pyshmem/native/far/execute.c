@@ -45,13 +45,13 @@ static int request_is_misaligned(const request_t *r) {
 }
 
 INTERNAL void session_begin_request(session_t *p, const request_t *r) {
-    p->begun = begin_carried(), p->op = r->op, p->nbytes = r->nbytes;
+    p->begun = carried_begin(), p->op = r->op, p->nbytes = r->nbytes;
 }
 
 /* Records the request under way, which has been executed. */
 INTERNAL void session_end_request(session_t *p) {
     if (p->op != BYE && p->op != HOLD)
-        note_carried(OF_SERVICE, p->conn.pe, (uint32_t)p->op, p->nbytes, p->executed, p->begun,
+        carried_note(OF_SERVICE, p->conn.pe, (uint32_t)p->op, p->nbytes, p->executed, p->begun,
                      (sent_t){.pe = NONE_SENT});
     p->begun = 0;
 }

@@ -84,7 +84,7 @@ static void proxy_end(proxy_t *x, slot_t *s, link_t *failed) {
 /* Records a request that has been executed, before its slot is used again. requests: what the proxy has sent for it. */
 static void proxy_note(const proxy_t *x, const slot_t *s, int64_t begun, sent_t requests) {
     int pe = s->op == FLUSH ? -1 : (int)(s->place >> FAR_SHIFT) - 1;
-    note_carried(OF_PROXY, pe, (uint32_t)s->op, s->nbytes, x->executed + 1, begun, requests);
+    carried_note(OF_PROXY, pe, (uint32_t)s->op, s->nbytes, x->executed + 1, begun, requests);
 }
 
 static void proxy_execute(proxy_t *x, slot_t *s) {
@@ -92,7 +92,7 @@ static void proxy_execute(proxy_t *x, slot_t *s) {
     if (!sound) proxy_record_failure(x, (int64_t)(s->place >> FAR_SHIFT) - 1, EINVAL);
     x->asked++;
     sent.pe = NONE_SENT;
-    int64_t begun = begin_carried();
+    int64_t begun = carried_begin();
     link_t *failed = sound ? proxy_perform(s) : NULL;
     if (sound) proxy_note(x, s, begun, sent);
     proxy_end(x, s, failed);
@@ -101,7 +101,7 @@ static void proxy_execute(proxy_t *x, slot_t *s) {
 /* Asks for the data of a get. The next gets may be asked for before these have come. */
 static void proxy_begin_get(proxy_t *x, slot_t *s) {
     uint64_t at = x->asked++ % MOST_ASKED;
-    x->gets[at].link = link_to(s->place), x->gets[at].number = 0, x->gets[at].begun = begin_carried();
+    x->gets[at].link = link_to(s->place), x->gets[at].number = 0, x->gets[at].begun = carried_begin();
     if (x->asked == x->executed + 1) x->since = now_ns();
     far_ask((char *)s + SLOT_HEAD, s->place, s->nbytes,
             &x->gets[at].number); /* a failure is recorded in the link, and end_get finds it */

@@ -16,8 +16,8 @@ static PyObject *py_leave(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     char *text;
     Py_ssize_t length;
     if (!arity("leave", n, 4) || !to_team(args, &t) || PyBytes_AsStringAndSize(args[3], &text, &length)) return NULL;
-    leave_team(&t);
-    if (breaker_of(&t) == t.me) {
+    team_leave(&t);
+    if (team_breaker(&t) == t.me) {
         uint64_t most = length < NOTE ? (uint64_t)length : NOTE - 1;
         memset(t.area + FACTS + most, 0, NOTE - most);
         memcpy(t.area + FACTS, text, most);
@@ -33,12 +33,12 @@ static PyObject *py_breaker(PyObject *self, PyObject *const *args, Py_ssize_t n)
     team_t t;
     if (!arity("breaker", n, 3) || !to_team(args, &t)) return NULL;
     if (!is_broken(&t)) return Py_BuildValue("Ly", -1LL, "");
-    int64_t member = breaker_of(&t);
+    int64_t member = team_breaker(&t);
     char facts[NOTE] = "";
     counters_t theirs = {0};
-    read_from(&t, member, (char *)&theirs, t.area + COUNTERS, sizeof theirs);
-    read_from(&t, member, facts, t.area + FACTS, sizeof facts);
-    complete(&t);
+    team_read(&t, member, (char *)&theirs, t.area + COUNTERS, sizeof theirs);
+    team_read(&t, member, facts, t.area + FACTS, sizeof facts);
+    team_complete(&t);
     if (t.released) PyEval_RestoreThread(t.released);
     int stale = t.failed || theirs.refusals >> STAMP_BITS != counters(&t)->refusals >> STAMP_BITS;
     if (t.failed && caller.raised) return caller.raised = 0, NULL;
@@ -80,7 +80,7 @@ static PyObject *py_refuse(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (is_broken(&t))
         t.left = BROKEN;
     else
-        refuse(&t, facts, told);
+        team_refuse(&t, facts, told);
     PyObject *result = NULL;
     if (finish(&t)) result = t.left == BROKEN ? PyLong_FromLong(BROKEN) : PyTuple_New((Py_ssize_t)t.n);
     for (int64_t j = 0; result && t.left != BROKEN && j < t.n; j++) {
@@ -99,7 +99,7 @@ static PyObject *py_agree(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     uint64_t word;
     if (!arity("agree", n, 5) || !to_team(args, &t) || !to_i64(args[3], &private) || !to_u64(args[4], &word))
         return NULL;
-    if (begin(&t, word)) agree(&t, private != 0);
+    if (team_begin(&t, word)) barrier_agree(&t, private != 0);
     return left(&t);
 }
 
@@ -117,7 +117,7 @@ static PyObject *py_sync(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     team_t t;
     uint64_t word = 0;
     if ((n != 3 && !arity("sync", n, 4)) || !to_team(args, &t) || (n == 4 && !to_u64(args[3], &word))) return NULL;
-    if (begin(&t, word)) disseminate(&t);
+    if (team_begin(&t, word)) barrier_disseminate(&t);
     return left(&t);
 }
 
@@ -131,7 +131,7 @@ static PyObject *py_absent(PyObject *self, PyObject *const *args, Py_ssize_t n) 
     if (!each) return PyErr_NoMemory();
     char *behind = (char *)(each + t.n);
     caller_begin();
-    find_absent(&t, each, behind);
+    barrier_find_absent(&t, each, behind);
     PyEval_RestoreThread(caller.released);
     caller.released = NULL;
     PyObject *found = caller.raised ? NULL : PyList_New(0); /* a signal handler has raised an exception */
@@ -160,10 +160,10 @@ static PyObject *py_share(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         PyErr_SetString(PyExc_ValueError, "the note is too long");
         return NULL;
     }
-    int begun = begin(&t, word);
+    int begun = team_begin(&t, word);
     PyObject *all = PyBytes_FromStringAndSize(NULL, t.n * length);
     if (!all) return NULL;
-    if (begun) share(&t, note, (uint64_t)length, PyBytes_AsString(all));
+    if (begun) barrier_share(&t, note, (uint64_t)length, PyBytes_AsString(all));
     if (!finish(&t)) Py_CLEAR(all);
     if (!all || t.left == DONE) return all;
     Py_DECREF(all);
@@ -180,7 +180,8 @@ static PyObject *py_broadcast(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!arity("broadcast", n, 9) || !to_team(args, &t) || !to_i64(args[3], &root) || !to_u64(args[4], &dest) ||
         !to_u64(args[5], &source) || !to_u64(args[6], &nbytes) || !to_i64(args[7], &private) || !to_u64(args[8], &word))
         return NULL;
-    if (begin_rooted(&t, word, root)) broadcast(&t, root, (char *)dest, (char *)source, nbytes, private);
+    if (team_begin_rooted(&t, word, root))
+        collective_broadcast(&t, root, (char *)dest, (char *)source, nbytes, private);
     return left(&t);
 }
 
@@ -197,7 +198,7 @@ static PyObject *py_scatter(PyObject *self, PyObject *const *args, Py_ssize_t n)
         !to_u64(args[8], &b.source_step) || !to_u64(args[9], &b.count) || !to_i64(args[10], &private) ||
         !to_u64(args[11], &word))
         return NULL;
-    if (begin(&t, word)) scatter(&t, (char *)dest, (char *)source, &b, private != 0);
+    if (team_begin(&t, word)) collective_scatter(&t, (char *)dest, (char *)source, &b, private != 0);
     return left(&t);
 }
 
@@ -213,11 +214,11 @@ static PyObject *py_fold(PyObject *self, PyObject *const *args, Py_ssize_t n) {
         !to_i64(args[5], &kind) || !to_u64(args[6], &dest) || !to_u64(args[7], &source) || !to_u64(args[8], &count) ||
         !to_i64(args[9], &private) || !to_u64(args[10], &word))
         return NULL;
-    if (kind == KIND_longdouble || !to_fold(&t, mode, operator, kind, &f)) {
+    if (kind == KIND_longdouble || !reduction_prepare(&t, mode, operator, kind, &f)) {
         PyErr_SetString(PyExc_ValueError, "no such operator on this type");
         return NULL;
     }
-    if (begin(&t, word)) reduce(&t, &f, (char *)dest, (char *)source, count, private != 0);
+    if (team_begin(&t, word)) reduction_run(&t, &f, (char *)dest, (char *)source, count, private != 0);
     return left(&t);
 }
 
@@ -227,7 +228,7 @@ static PyObject *py_compare_on_stream(PyObject *self, PyObject *const *args, Py_
     team_t t;
     uint64_t word;
     if (!arity("compare_on_stream", n, 2) || !to_members(args[0], &t) || !to_u64(args[1], &word)) return NULL;
-    return PyLong_FromLongLong(differs_on_stream(&t, word));
+    return PyLong_FromLongLong(streamed_differs(&t, word));
 }
 
 INTERNAL PyMethodDef *collective_methods(void) {

@@ -194,7 +194,7 @@ static void note_accesses(const recorded_t *c, const event_t *e, const arguments
 static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t n, PyObject *names) {
     const recorded_t *c = PyCapsule_GetPointer(self, "pyshmem.recorded");
     const arguments_t a = {args, n, names};
-    event_t *e = next_event(&recording.file, c->name);
+    event_t *e = events_next(&recording.file, c->name);
     if (!e) return call_on(c->call, &a);
     int brief = c->needs && !argument(c, ARG_CTX, &a);
     if (brief)
@@ -222,7 +222,7 @@ static PyObject *run_recorded(PyObject *self, PyObject *const *args, Py_ssize_t 
         describe_call(c, e, &a);
         PyErr_Restore(kind, error, trace);
     }
-    if (own.pe != NONE_SENT && !(e->flags & EVENT_BEFORE)) take_sent(e, own);
+    if (own.pe != NONE_SENT && !(e->flags & EVENT_BEFORE)) carried_take_sent(e, own);
     if (result && (c->accesses.n || c->accesses.results)) note_accesses(c, e, &a, result, data);
     return result;
 }
@@ -297,8 +297,8 @@ static PyObject *py_open_events(PyObject *self, PyObject *const *args, Py_ssize_
     if (!arity("open_events", n, 4) || !to_u64(args[2], &most)) return NULL;
     const char *path = PyUnicode_AsUTF8AndSize(args[0], NULL), *requests = PyUnicode_AsUTF8AndSize(args[1], NULL);
     if (!path || !requests) return NULL;
-    int error = open_event_file(&recording.file, path, most);
-    if (!error && (error = open_carried(requests, most))) close_event_file(&recording.file), path = requests;
+    int error = events_open(&recording.file, path, most);
+    if (!error && (error = carried_open(requests, most))) events_close(&recording.file), path = requests;
     if (error) {
         errno = error;
         return PyErr_SetFromErrnoWithFilename(PyExc_OSError, path);
@@ -313,8 +313,8 @@ static PyObject *py_open_events(PyObject *self, PyObject *const *args, Py_ssize_
 static PyObject *py_close_events(PyObject *self, PyObject *unused) {
     (void)self, (void)unused;
     if (recording.file.head) {
-        close_carried();
-        close_event_file(&recording.file);
+        carried_close();
+        events_close(&recording.file);
         wants_located = 0;
         forget_results();
         Py_CLEAR(recording.views);
@@ -328,7 +328,7 @@ static PyObject *py_note_sent(PyObject *self, PyObject *const *args, Py_ssize_t 
     int64_t pe;
     uint64_t number;
     if (!arity("note_sent", n, 2) || !to_i64(args[0], &pe) || !to_u64(args[1], &number)) return NULL;
-    note_sent((int)pe, number, number);
+    carried_note_sent((int)pe, number, number);
     Py_RETURN_NONE;
 }
 
@@ -338,7 +338,7 @@ static PyObject *py_begin_event(PyObject *self, PyObject *const *args, Py_ssize_
     if (!arity("begin_event", n, 9)) return NULL;
     int64_t v[9];
     for (int i = 0; i < 9; i++) v[i] = whole(args[i], 0);
-    event_t *e = next_event(&recording.file, (uint32_t)v[0]);
+    event_t *e = events_next(&recording.file, (uint32_t)v[0]);
     if (!e) return PyLong_FromLong(-1);
     e->track = (uint16_t)v[1], e->pe = (int32_t)v[2], e->nbytes = (uint64_t)v[3], e->flags = (uint8_t)v[4];
     e->place = (uint64_t)v[5], e->value = v[6], e->before = v[7], e->op = (uint8_t)v[8];
@@ -370,7 +370,7 @@ static PyObject *py_end_event(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (f->head && i >= 0 && (uint64_t)i < f->head->room) {
         event_t *e = &f->events[i];
         if (args[1] == Py_True) e->flags |= EVENT_FAILED;
-        if (!(e->flags & EVENT_BEFORE) && e->op < OP_WAITS) take_sent(e, sent);
+        if (!(e->flags & EVENT_BEFORE) && e->op < OP_WAITS) carried_take_sent(e, sent);
         sent.pe = NONE_SENT;
         e->end = now_ns();
     }

@@ -1,6 +1,6 @@
 #include "failures.h"
 
-INTERNAL PyObject *refuse_request; /* refuse(routine, pe, errno) raises the error of a failed request */
+INTERNAL PyObject *refuse_request; /* team_refuse(routine, pe, errno) raises the error of a failed request */
 
 /* Ends a call of caller_begin, and raises the error of a link that failed, if no signal handler has raised one. */
 INTERNAL PyObject *far_result(void *released, link_t *failed, const char *routine) {

@@ -178,7 +178,7 @@ static PyObject *py_launch_pair(PyObject *self, PyObject *const *args, Py_ssize_
     words[held++] = source.address;
     for (Py_ssize_t i = 0; i < more; i++) words[held + i] = PyLong_AsUnsignedLongLongMask(PyTuple_GetItem(counts, i));
     if (PyErr_Occurred()) return NULL;
-    int64_t other = differs_on_stream(&t, word);
+    int64_t other = streamed_differs(&t, word);
     return other ? PyLong_FromLongLong(other) : enqueue_kernel(head, stream, words);
 }
 

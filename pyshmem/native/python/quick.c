@@ -60,19 +60,21 @@ static PyObject *py_quick(PyObject *self, PyObject *const *args, Py_ssize_t n) {
     if (count == 0 || count > room || count > length || (call == WORD_BROADCAST && (root < 0 || root >= t.n)) ||
         !is_apart(&t, call, to.address, own.address, count * own.item))
         return PyLong_FromLong(UNTOUCHED);
-    if (how >= 0 && !to_fold(&t, how / OPERATORS, how % OPERATORS, kind_of(&to), &f)) return PyLong_FromLong(UNTOUCHED);
+    if (how >= 0 && !reduction_prepare(&t, how / OPERATORS, how % OPERATORS, kind_of(&to), &f))
+        return PyLong_FromLong(UNTOUCHED);
     char *dest = (char *)to.address, *source = (char *)own.address;
     uint64_t nbytes = count * own.item;
-    if (!may_use(&v, &to, &own, how >= 0 && is_small(&t, nbytes) ? args[10] : NULL)) return PyLong_FromLong(UNTOUCHED);
+    if (!may_use(&v, &to, &own, how >= 0 && reduction_is_small(&t, nbytes) ? args[10] : NULL))
+        return PyLong_FromLong(UNTOUCHED);
     uint64_t word = (uint64_t)call << 56 | (own.code * UINT64_C(16) + own.item) << 48 | nbytes;
-    if (!begin_rooted(&t, word, call == WORD_BROADCAST ? root : -1)) return left(&t);
+    if (!team_begin_rooted(&t, word, call == WORD_BROADCAST ? root : -1)) return left(&t);
     blocks_t blocks = {call == WORD_ALLTOALL ? nbytes : 0, nbytes, 0, 0, 1};
     if (call == WORD_BROADCAST)
-        broadcast(&t, root, dest, source, nbytes, 0);
+        collective_broadcast(&t, root, dest, source, nbytes, 0);
     else if (how >= 0)
-        reduce(&t, &f, dest, source, count, 0);
+        reduction_run(&t, &f, dest, source, count, 0);
     else
-        scatter(&t, dest + (uint64_t)t.me * nbytes, source, &blocks, 0);
+        collective_scatter(&t, dest + (uint64_t)t.me * nbytes, source, &blocks, 0);
     return left(&t);
 }
 

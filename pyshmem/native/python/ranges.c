@@ -25,7 +25,7 @@ static int read_dense(PyObject *o, uint64_t *address, uint64_t *nbytes) {
 
 /* Records that a call has read or written memory: as it began, or by its end. */
 INTERNAL void note_range(const event_t *call, uint8_t op, uint64_t address, uint64_t nbytes) {
-    event_t *e = nbytes >= LEAST_RANGE ? next_event(&recording.file, call->name) : NULL;
+    event_t *e = nbytes >= LEAST_RANGE ? events_next(&recording.file, call->name) : NULL;
     if (!e) return;
     e->op = op, e->place = address, e->nbytes = nbytes, e->begin = call->begin;
     e->end = op == OP_READS ? call->begin : call->end;
@@ -59,7 +59,7 @@ static PyObject *result_ended(PyObject *self, PyObject *reference) {
     (void)self;
     int i = results.n - 1; /* the last ones end first, mostly */
     while (i >= 0 && results.all[i].reference != reference) i--;
-    event_t *e = i >= 0 ? next_event(&recording.file, 0) : NULL;
+    event_t *e = i >= 0 ? events_next(&recording.file, 0) : NULL;
     if (e) e->op = OP_ENDS, e->place = results.all[i].address, e->nbytes = results.all[i].nbytes;
     if (e) e->begin = e->end = now_ns();
     if (i >= 0) {
@@ -106,7 +106,7 @@ static PyObject *py_note_plan(PyObject *self, PyObject *const *args, Py_ssize_t 
     uint64_t nbytes;
     uint32_t name;
     if (!arity("note_plan", n, 2) || !to_uint32(args[0], &name) || !to_u64(args[1], &nbytes)) return NULL;
-    event_t *e = next_event(&recording.file, name);
+    event_t *e = events_next(&recording.file, name);
     if (e) e->op = OP_PLAN, e->nbytes = nbytes, e->begin = e->end = now_ns();
     Py_RETURN_NONE;
 }

@@ -51,7 +51,7 @@ INTERNAL int to_team(PyObject *const *args, team_t *t) {
 
 /* Ends a call: takes the GIL, and raises the error of a failed wait. */
 INTERNAL int finish(team_t *t) {
-    close_call(t);
+    team_close_call(t);
     if (t->failed) return Py_XDECREF(far_result(t->released, t->failed, "collective")), 0;
     if (t->released) PyEval_RestoreThread(t->released);
     if (t->spin.failed == NO_MEMORY)

@@ -41,7 +41,7 @@ static void mark_far(team_t *t, uint64_t mark) {
     free(numbers);
 }
 
-INTERNAL void leave_team(team_t *t) {
+INTERNAL void team_leave(team_t *t) {
     counters_t *own = counters(t);
     if (is_broken(t)) return;
     t->area[FACTS] = 0;
@@ -52,7 +52,7 @@ INTERNAL void leave_team(team_t *t) {
             __atomic_store_n(&((counters_t *)(area_of(t, j) + COUNTERS))->broken, mark, __ATOMIC_RELEASE);
     }
     if (t->nodes > 1) {
-        release_gil(t);
+        team_release_turn(t);
         void *released = caller.released;
         int raised = caller.raised;
         caller.released = NULL, caller.raised = 0;
@@ -62,4 +62,4 @@ INTERNAL void leave_team(team_t *t) {
     __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the program's stores come later */
 }
 
-INTERNAL int64_t breaker_of(const team_t *t) { return (int64_t)(counters(t)->broken & ((1 << STAMP_BITS) - 1)) - 1; }
+INTERNAL int64_t team_breaker(const team_t *t) { return (int64_t)(counters(t)->broken & ((1 << STAMP_BITS) - 1)) - 1; }

@@ -7,5 +7,5 @@
 #pragma once
 #include "team.h"
 
-INTERNAL void leave_team(team_t *t);
-INTERNAL int64_t breaker_of(const team_t *t);
+INTERNAL void team_leave(team_t *t);
+INTERNAL int64_t team_breaker(const team_t *t);

@@ -17,14 +17,14 @@ static void add_to_history(team_t *t) {
 static void spread(team_t *t, int64_t child, int64_t root, char *dest, const char *source, uint64_t nbytes,
                    uint64_t bits) {
     uint64_t place = ROOTS + 8 * (uint64_t)root, flag = t->call << FLAG_BITS | bits | counters(t)->history;
-    if (t->left == REFUSED) send_to(t, child, (char *)&counters(t)->refused, (const char *)&t->call, sizeof t->call);
+    if (t->left == REFUSED) team_send(t, child, (char *)&counters(t)->refused, (const char *)&t->call, sizeof t->call);
     if (t->left == UNLIKE) flag |= SPOILT;
     if (is_away(t, child)) {
-        post_far(t, child, place, flag, dest, source, nbytes);
+        team_post_far(t, child, place, flag, dest, source, nbytes);
         return;
     }
     if (nbytes) memcpy(dest + distance(t, child), source, nbytes);
-    post(t, child, place, flag);
+    team_post(t, child, place, flag);
 }
 
 static void spread_from_root(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, uint64_t bits) {
@@ -53,8 +53,8 @@ static uint64_t begin_as_root(team_t *t, const char *source, uint64_t nbytes, in
     counters_t *own = counters(t);
     int pull = t->nodes < 2 && nbytes * (uint64_t)(t->n - 1) >= PULL_BYTES;
     int staged = (private & (pull ? PRIVATE_TARGET | PRIVATE_SOURCE : PRIVATE_TARGET)) != 0;
-    if (pull) release_gil(t);
-    if (staged) tell(t, &own->staged, t->call);
+    if (pull) team_release_turn(t);
+    if (staged) barrier_tell(t, &own->staged, t->call);
     own->from = source - t->area;
     if (pull || staged) return MEETS;
     add_to_history(t);
@@ -65,7 +65,7 @@ static uint64_t begin_as_root(team_t *t, const char *source, uint64_t nbytes, in
 static uint64_t hear_from_root(team_t *t, int64_t root) {
     counters_t *own = counters(t);
     uint64_t place = ROOTS + 8 * (uint64_t)root;
-    if (!await(t, place, t->call << FLAG_BITS)) return 0;
+    if (!team_await(t, place, t->call << FLAG_BITS)) return 0;
     uint64_t flag = __atomic_load_n((uint64_t *)(t->area + place), __ATOMIC_ACQUIRE);
     int ahead = flag >> FLAG_BITS > t->call; /* so it has not met this member */
     if (!ahead && flag & MEETS) return MEETS;
@@ -80,7 +80,8 @@ static uint64_t hear_from_root(team_t *t, int64_t root) {
 /* A root may be several calls ahead of a member. This is safe because each member has a separate flag for each root,
  * and only the member's parent in the tree of that root writes it. A root with private memory is not ahead: it meets
  * all members in staging. */
-INTERNAL void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, int64_t private) {
+INTERNAL void collective_broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes,
+                                   int64_t private) {
     counters_t *own = counters(t);
     int is_root = t->me == root;
     uint64_t bits = is_root ? begin_as_root(t, source, nbytes, private) : hear_from_root(t, root);
@@ -96,25 +97,25 @@ INTERNAL void broadcast(team_t *t, int64_t root, char *dest, const char *source,
     else
         spread_from_root(t, root, dest, is_root ? source : dest, pushed, bits);
     if (t->left == STAGED) return;
-    if (pull) release_gil(t);
+    if (pull) team_release_turn(t);
     if (t->left == DONE && (is_root ? !(private & KEPT_TARGET) : pull)) {
         const char *home = is_root ? t->area : area_of(t, root), *from = home + ((counters_t *)(home + COUNTERS))->from;
         if (from != dest) memmove(dest, from, nbytes);
     }
-    if (pull) meet(t); /* the root may reuse its source when all members have read it */
+    if (pull) barrier_meet(t); /* the root may reuse its source when all members have read it */
 }
 
 static void scatter_far(team_t *t, uint64_t to, const char *from, const blocks_t *b) {
-    release_gil(t);
+    team_release_turn(t);
     if (t->failed) return;
     if (b->count > 1)
-        note(t, far_put_strided(to, from, b->dest_step, b->source_step, b->item, b->count));
+        team_note(t, far_put_strided(to, from, b->dest_step, b->source_step, b->item, b->count));
     else if (b->count && b->item)
-        note(t, far_put(to, from, b->item));
+        team_note(t, far_put(to, from, b->item));
 }
 
-INTERNAL void scatter(team_t *t, char *dest, const char *source, const blocks_t *b, int private) {
-    if (b->item * b->count * (uint64_t)t->n >= RELEASE_BYTES) release_gil(t);
+INTERNAL void collective_scatter(team_t *t, char *dest, const char *source, const blocks_t *b, int private) {
+    if (b->item * b->count * (uint64_t)t->n >= RELEASE_BYTES) team_release_turn(t);
     for (int64_t k = 1; k <= t->n && !private; k++) {
         int64_t j = (t->me + k) % t->n; /* each member begins with a different one */
         char *to = dest + distance(t, j);
@@ -126,5 +127,5 @@ INTERNAL void scatter(team_t *t, char *dest, const char *source, const blocks_t 
         for (uint64_t i = 0; i < b->count && to != from; i++)
             copy_item(to + i * b->dest_step, from + i * b->source_step, b->item);
     }
-    agree(t, private);
+    barrier_agree(t, private);
 }

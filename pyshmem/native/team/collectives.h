@@ -9,7 +9,8 @@ enum {
     PRIVATE_SOURCE = 2,
     KEPT_TARGET = 4, /* the root's own target stays as it is */
 };
-INTERNAL void broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes, int64_t private);
+INTERNAL void collective_broadcast(team_t *t, int64_t root, char *dest, const char *source, uint64_t nbytes,
+                                   int64_t private);
 
 /* scatter copies `count` items of `item` bytes from source + j * skip to dest on each member j. It ends with a barrier.
  * A member whose target is private copies nothing, because it does not know whether those of the others are symmetric.
@@ -17,4 +18,4 @@ INTERNAL void broadcast(team_t *t, int64_t root, char *dest, const char *source,
 typedef struct {
     uint64_t skip, item, dest_step, source_step, count;
 } blocks_t;
-INTERNAL void scatter(team_t *t, char *dest, const char *source, const blocks_t *b, int private);
+INTERNAL void collective_scatter(team_t *t, char *dest, const char *source, const blocks_t *b, int private);

@@ -5,7 +5,7 @@ enum { LOOK = 1024 };
 
 static void tell_word(team_t *t, int64_t j, uint64_t *word, uint64_t value) {
     if (is_away(t, j))
-        send_to(t, j, (char *)word, (char *)&value, sizeof value);
+        team_send(t, j, (char *)word, (char *)&value, sizeof value);
     else
         __atomic_store_n((uint64_t *)place_of(t, j, word), value, __ATOMIC_RELEASE);
 }
@@ -22,7 +22,7 @@ static int differ_in(team_t *t, uint64_t number) {
     }
     return 0;
 }
-INTERNAL int differ(team_t *t) { return differ_in(t, t->call); }
+INTERNAL int calls_differ(team_t *t) { return differ_in(t, t->call); }
 
 /* What must be the same in two calls of one number. The root tells the others of another size of a small broadcast. */
 static uint64_t call_key(call_t c) {
@@ -57,7 +57,7 @@ static uint64_t differs_between(team_t *t) {
 }
 
 /* Called in a wait, `turn` times so far. Returns whether the wait must end; then `left` says why. */
-INTERNAL int must_stop(team_t *t, uint64_t turn) {
+INTERNAL int calls_must_stop(team_t *t, uint64_t turn) {
     if (is_alarmed(t)) return 1;
     if (turn & (turn - 1) || (turn < LOOK && t->spin.spins > CROWDED) || t->refuses) return 0;
     int is_long = t->nodes > 1 && t->spin.started && now_ns() - t->spin.started > LONG_NS;

@@ -8,5 +8,5 @@
 #include "interface.h"
 #include "team.h"
 
-INTERNAL int differ(team_t *t);
-INTERNAL int must_stop(team_t *t, uint64_t turn);
+INTERNAL int calls_differ(team_t *t);
+INTERNAL int calls_must_stop(team_t *t, uint64_t turn);

@@ -23,7 +23,7 @@ static int64_t engine_absent(void *team, int64_t *members) {
     int64_t found = 0;
     begun_t *each = calloc((size_t)t.n, sizeof *each + 1);
     char *behind = (char *)(each + t.n);
-    if (each) find_absent(&t, each, behind);
+    if (each) barrier_find_absent(&t, each, behind);
     for (int64_t j = 0; each && j < t.n; j++)
         if (behind[j]) members[found++] = j;
     free(each);
@@ -32,8 +32,8 @@ static int64_t engine_absent(void *team, int64_t *members) {
 
 static void engine_leave(void *team, const char *why) {
     team_t t = *(const team_t *)team;
-    leave_team(&t);
-    if (breaker_of(&t) != t.me) return;
+    team_leave(&t);
+    if (team_breaker(&t) != t.me) return;
     memset(t.area + FACTS, 0, NOTE);
     memcpy(t.area + FACTS, why, strlen(why) < NOTE ? strlen(why) : NOTE - 1);
 }
@@ -41,7 +41,7 @@ static void engine_leave(void *team, const char *why) {
 static int64_t engine_breaker(void *team, char why[FACT_BYTES]) {
     team_t t = *(const team_t *)team;
     if (!is_broken(&t)) return -1;
-    int64_t member = breaker_of(&t);
+    int64_t member = team_breaker(&t);
     const char *there = area_of(&t, member);
     uint64_t theirs = ((const counters_t *)(there + COUNTERS))->refusals;
     memcpy(why, there + FACTS, NOTE);
@@ -59,7 +59,7 @@ static int engine_refuse(void *team, const char *facts, said_t *said) {
     if (is_broken(&t))
         t.left = BROKEN;
     else
-        refuse(&t, note, told);
+        team_refuse(&t, note, told);
     for (int64_t j = 0; j < t.n; j++) {
         uint64_t last = told[j].counters.calls;
         said[j] = (said_t){.number = last, .known = last < LAST_CALLS ? last : LAST_CALLS};
@@ -70,7 +70,7 @@ static int engine_refuse(void *team, const char *facts, said_t *said) {
         }
     }
     free(told);
-    close_call(&t);
+    team_close_call(&t);
     return t.spin.failed ? t.spin.failed : t.left == BROKEN ? CALL_BROKEN : CALL_DONE;
 }
 

@@ -11,11 +11,11 @@ static int outcome(link_t *failed) {
 static int begin_team(team_t *t, const void *team, const char *routine, uint64_t word, int64_t root) {
     *t = *(const team_t *)team;
     t->spin.name = routine;
-    return begin_rooted(t, word, root);
+    return team_begin_rooted(t, word, root);
 }
 
 static int end_team(team_t *t) {
-    close_call(t);
+    team_close_call(t);
     if (t->failed) return outcome(t->failed);
     if (t->spin.failed) return t->spin.failed;
     static const int outcomes[] = {
@@ -25,25 +25,26 @@ static int end_team(team_t *t) {
 
 static int library_sync(void *team, const char *routine, uint64_t word) {
     team_t t;
-    if (begin_team(&t, team, routine, word, -1)) disseminate(&t);
+    if (begin_team(&t, team, routine, word, -1)) barrier_disseminate(&t);
     return end_team(&t);
 }
 static int library_share(void *team, const char *routine, uint64_t word, const void *note, uint64_t nbytes, void *all) {
     team_t t;
-    if (begin_team(&t, team, routine, word, -1)) share(&t, note, nbytes, all);
+    if (begin_team(&t, team, routine, word, -1)) barrier_share(&t, note, nbytes, all);
     return end_team(&t);
 }
 static int library_broadcast(void *team, const char *routine, uint64_t word, int64_t root, void *dest,
                              const void *source, uint64_t nbytes, int keeps) {
     team_t t;
-    if (begin_team(&t, team, routine, word, root)) broadcast(&t, root, dest, source, nbytes, keeps ? KEPT_TARGET : 0);
+    if (begin_team(&t, team, routine, word, root))
+        collective_broadcast(&t, root, dest, source, nbytes, keeps ? KEPT_TARGET : 0);
     return end_team(&t);
 }
 static int library_scatter(void *team, const char *routine, uint64_t word, void *dest, const void *source,
                            const uint64_t blocks[5]) {
     team_t t;
     if (begin_team(&t, team, routine, word, -1))
-        scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
+        collective_scatter(&t, dest, source, &(blocks_t){blocks[0], blocks[1], blocks[2], blocks[3], blocks[4]}, 0);
     return end_team(&t);
 }
 /* how: mode, operator and kind */
@@ -52,8 +53,8 @@ static int library_fold(void *team, const char *routine, uint64_t word, const in
     team_t t;
     fold_t f;
     int begun = begin_team(&t, team, routine, word, -1);
-    to_fold(&t, how[0], how[1], how[2], &f);
-    if (begun) reduce(&t, &f, dest, source, count, 0);
+    reduction_prepare(&t, how[0], how[1], how[2], &f);
+    if (begun) reduction_run(&t, &f, dest, source, count, 0);
     return end_team(&t);
 }
 

@@ -37,7 +37,7 @@ static void fold_block(const fold_t *f, uint64_t offset, uint64_t count) {
     for (int64_t j = 0; f->mode == REDUCE && j < f->n; j++) write_result(f, j, offset, total, count);
 }
 
-INTERNAL void fold(const fold_t *f, uint64_t first, uint64_t end) {
+INTERNAL void reduction_fold(const fold_t *f, uint64_t first, uint64_t end) {
     uint64_t most = BLOCK / f->kind->wide;
     for (; first < end; first += most) fold_block(f, first * f->kind->item, end - first < most ? end - first : most);
 }
@@ -58,13 +58,13 @@ static void fold_far(team_t *t, fold_t *f, char *dest, const char *source, uint6
         char *part = parts + (uint64_t)j * nbytes;
         away[j] = is_away(t, j) ? part - (source + skip) : distance(t, j);
         to[j] = is_away(t, j) ? part - (dest + skip) : distance(t, j);
-        if (is_away(t, j)) read_from(t, j, part, source + skip, nbytes);
+        if (is_away(t, j)) team_read(t, j, part, source + skip, nbytes);
     }
-    complete(t);
+    team_complete(t);
     f->source_away = away, f->dest_away = to;
-    if (!t->failed) fold(f, first, end);
+    if (!t->failed) reduction_fold(f, first, end);
     for (int64_t j = 0; j < t->n; j++)
-        if (is_away(t, j)) send_to(t, j, dest + skip, parts + (uint64_t)j * nbytes, nbytes);
+        if (is_away(t, j)) team_send(t, j, dest + skip, parts + (uint64_t)j * nbytes, nbytes);
     free(away);
     free(parts);
 }
@@ -80,33 +80,33 @@ static void fold_shares(team_t *t, fold_t *f, char *dest, const char *source, ui
     f->source_step = f->dest_step = t->stride;
     f->source_away = f->dest_away = t->away;
     f->only = -1;
-    if (count * f->kind->item >= RELEASE_BYTES) release_gil(t);
-    if (!agree(t, private)) return;
+    if (count * f->kind->item >= RELEASE_BYTES) team_release_turn(t);
+    if (!barrier_agree(t, private)) return;
     if (first < count && t->nodes > 1)
         fold_far(t, f, dest, source, first, end);
     else if (first < count)
-        fold(f, first, end);
-    meet(t);
+        reduction_fold(f, first, end);
+    barrier_meet(t);
 }
 
-INTERNAL int is_small(const team_t *t, uint64_t nbytes) { return t->n <= FLAT && nbytes <= PAYLOAD; }
+INTERNAL int reduction_is_small(const team_t *t, uint64_t nbytes) { return t->n <= FLAT && nbytes <= PAYLOAD; }
 
 /* Small arrays, which may be private, are sent through the mailboxes, and each member combines all of them. */
-INTERNAL void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private) {
-    if (!is_small(t, count * f->kind->item)) {
+INTERNAL void reduction_run(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private) {
+    if (!reduction_is_small(t, count * f->kind->item)) {
         fold_shares(t, f, dest, source, count, private);
         return;
     }
-    if (!exchange(t, source, count * f->kind->item, &f->source)) return;
+    if (!barrier_exchange(t, source, count * f->kind->item, &f->source)) return;
     f->source += 16;
     f->source_step = MAILBOX;
     f->dest = dest; /* the only one that is written */
     f->dest_step = 0;
     f->only = t->me;
-    fold(f, 0, count);
+    reduction_fold(f, 0, count);
 }
 
-INTERNAL int to_fold(const team_t *t, int64_t mode, int64_t operator, int64_t kind, fold_t *f) {
+INTERNAL int reduction_prepare(const team_t *t, int64_t mode, int64_t operator, int64_t kind, fold_t *f) {
     if (operator < 0 || operator >= OPERATORS || kind < 0 || kind >= KINDS || !kinds[kind].combine[operator]) return 0;
     *f = (fold_t){.kind = &kinds[kind], .combine = kinds[kind].combine[operator], .mode = mode, .n = t->n};
     return 1;

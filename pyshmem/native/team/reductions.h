@@ -15,7 +15,7 @@ typedef struct {
     const char *source;
     char *dest;
 } fold_t;
-INTERNAL void fold(const fold_t *f, uint64_t first, uint64_t end);
-INTERNAL int is_small(const team_t *t, uint64_t nbytes);
-INTERNAL void reduce(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private);
-INTERNAL int to_fold(const team_t *t, int64_t mode, int64_t operator, int64_t kind, fold_t *f);
+INTERNAL void reduction_fold(const fold_t *f, uint64_t first, uint64_t end);
+INTERNAL int reduction_is_small(const team_t *t, uint64_t nbytes);
+INTERNAL void reduction_run(team_t *t, fold_t *f, char *dest, const char *source, uint64_t count, int private);
+INTERNAL int reduction_prepare(const team_t *t, int64_t mode, int64_t operator, int64_t kind, fold_t *f);

@@ -7,30 +7,30 @@ static uint64_t later(uint64_t a, uint64_t b) { return a > b ? a : b; }
 /* All members write to all, in refusals only. */
 static int meet_apart(team_t *t, uint64_t epoch) {
     uint64_t flags = ROOTS + 8 * (uint64_t)t->n;
-    complete(t);
-    for (int64_t j = 0; j < t->n; j++) post(t, j, flags + 8 * (uint64_t)t->me, epoch);
+    team_complete(t);
+    for (int64_t j = 0; j < t->n; j++) team_post(t, j, flags + 8 * (uint64_t)t->me, epoch);
     for (int64_t j = 0; j < t->n; j++)
-        if (!await(t, flags + 8 * (uint64_t)j, epoch)) return 0;
+        if (!team_await(t, flags + 8 * (uint64_t)j, epoch)) return 0;
     return 1;
 }
 
 /* Meets the others, tells them `facts`, and hears theirs. Afterwards all have the same counters, which are those of the
  * member that is farthest. */
-INTERNAL int refuse(team_t *t, const char *facts, told_t *told) {
+INTERNAL int team_refuse(team_t *t, const char *facts, told_t *told) {
     counters_t *own = counters(t);
     uint64_t number = own->refusals + 1, *syncs = (uint64_t *)t->area;
     t->call = own->calls;
-    if (own->wanted != number) differ(t);
+    if (own->wanted != number) calls_differ(t);
     t->refuses = 1, t->left = DONE;
     memcpy(t->area + FACTS, facts, NOTE);
     if (!meet_apart(t, 2 * number)) return 0;
     for (int64_t j = 0; j < t->n; j++) {
-        read_from(t, j, (char *)&told[j].syncs, t->area, sizeof told->syncs);
-        read_from(t, j, (char *)&told[j].counters, t->area + COUNTERS, sizeof told->counters);
-        read_from(t, j, (char *)told[j].calls, t->area + CALLS, sizeof told->calls);
-        read_from(t, j, told[j].facts, t->area + FACTS, NOTE);
+        team_read(t, j, (char *)&told[j].syncs, t->area, sizeof told->syncs);
+        team_read(t, j, (char *)&told[j].counters, t->area + COUNTERS, sizeof told->counters);
+        team_read(t, j, (char *)told[j].calls, t->area + CALLS, sizeof told->calls);
+        team_read(t, j, told[j].facts, t->area + FACTS, NOTE);
     }
-    complete(t);
+    team_complete(t);
     if (!meet_apart(t, 2 * number + 1)) return 0;
     for (int64_t j = 0; j < t->n; j++) {
         *syncs = later(*syncs, told[j].syncs);

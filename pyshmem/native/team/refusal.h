@@ -11,4 +11,4 @@ typedef struct {
     char facts[NOTE];
 } told_t;
 
-INTERNAL int refuse(team_t *t, const char *facts, told_t *told);
+INTERNAL int team_refuse(team_t *t, const char *facts, told_t *told);

@@ -3,7 +3,7 @@
 enum { HISTORY_BITS = 48 };
 
 /* Returns 0, or -1 - member for a member whose call, or one before, is another; -1 - n if a member has left a call. */
-INTERNAL int64_t differs_on_stream(const team_t *t, uint64_t word) {
+INTERNAL int64_t streamed_differs(const team_t *t, uint64_t word) {
     counters_t *own = counters(t);
     if (is_broken(t)) return -1 - t->n;
     uint64_t number = ++own->streamed;

@@ -8,4 +8,4 @@
 #pragma once
 #include "barrier.h"
 
-INTERNAL int64_t differs_on_stream(const team_t *t, uint64_t word);
+INTERNAL int64_t streamed_differs(const team_t *t, uint64_t word);

@@ -113,13 +113,13 @@ static inline int is_alarmed(team_t *t) {
 static inline int is_over(const team_t *t) {
     return t->failed || t->spin.failed || t->left == DIFFERENT || t->left == BROKEN;
 }
-INTERNAL int begin_rooted(team_t *t, uint64_t word, int64_t root);
-INTERNAL int begin(team_t *t, uint64_t word);
-INTERNAL void release_gil(team_t *t);
-INTERNAL void note(team_t *t, link_t *failed);
-INTERNAL void complete(team_t *t);
-INTERNAL void send_to(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes);
-INTERNAL void read_from(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes);
-INTERNAL void post_far(team_t *t, int64_t j, uint64_t offset, uint64_t epoch, char *dest, const char *source,
-                       uint64_t nbytes);
-INTERNAL void post(team_t *t, int64_t j, uint64_t offset, uint64_t epoch);
+INTERNAL int team_begin_rooted(team_t *t, uint64_t word, int64_t root);
+INTERNAL int team_begin(team_t *t, uint64_t word);
+INTERNAL void team_release_turn(team_t *t);
+INTERNAL void team_note(team_t *t, link_t *failed);
+INTERNAL void team_complete(team_t *t);
+INTERNAL void team_send(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes);
+INTERNAL void team_read(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes);
+INTERNAL void team_post_far(team_t *t, int64_t j, uint64_t offset, uint64_t epoch, char *dest, const char *source,
+                            uint64_t nbytes);
+INTERNAL void team_post(team_t *t, int64_t j, uint64_t offset, uint64_t epoch);

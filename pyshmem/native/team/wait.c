@@ -47,7 +47,7 @@ static int yield_for(team_t *t, const uint64_t *word, uint64_t epoch) {
     return 0;
 }
 
-INTERNAL int await(team_t *t, uint64_t offset, uint64_t epoch) {
+INTERNAL int team_await(team_t *t, uint64_t offset, uint64_t epoch) {
     uint64_t *word = (uint64_t *)(t->area + offset);
     int crowded = t->spin.spins <= CROWDED;
     if (is_over(t)) return 0;
@@ -56,20 +56,20 @@ INTERNAL int await(team_t *t, uint64_t offset, uint64_t epoch) {
         CPU_RELAX();
     }
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch) return 1;
-    release_gil(t);
+    team_release_turn(t);
     spin_starts(&t->spin);
     if (crowded && yield_for(t, word, epoch)) return spin_end(&t->spin), 1;
     for (uint64_t turn = 1; __atomic_load_n(word, __ATOMIC_ACQUIRE) < epoch; turn++)
-        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin)) || must_stop(t, turn)) break;
+        if (!(crowded ? sleep_on(t, word, epoch) : spin_pause(&t->spin)) || calls_must_stop(t, turn)) break;
     spin_end(&t->spin);
     return __atomic_load_n(word, __ATOMIC_ACQUIRE) >= epoch;
 }
 
 /* Ends the call for the team: if it has failed here, all members get to know; and what it has read may be of a later
  * time if another one has left it. A member leaves before it touches its arrays again, so a mark then stands. */
-INTERNAL void close_call(team_t *t) {
+INTERNAL void team_close_call(team_t *t) {
     if (t->failed || t->spin.failed)
-        leave_team(t);
+        team_leave(t);
     else if (t->left == DONE) {
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
         if (is_broken(t)) t->left = BROKEN;

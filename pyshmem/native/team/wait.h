@@ -2,5 +2,5 @@
 #pragma once
 #include "differences.h"
 
-INTERNAL int await(team_t *t, uint64_t offset, uint64_t epoch);
-INTERNAL void close_call(team_t *t);
+INTERNAL int team_await(team_t *t, uint64_t offset, uint64_t epoch);
+INTERNAL void team_close_call(team_t *t);

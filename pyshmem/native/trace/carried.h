@@ -23,10 +23,10 @@ typedef struct {
 } carried_t;
 GLOBAL carried_t carried;
 
-static inline int is_carried(void) { return __atomic_load_n(&carried.on, __ATOMIC_RELAXED); }
+static inline int carried_is_on(void) { return __atomic_load_n(&carried.on, __ATOMIC_RELAXED); }
 
-static inline void note_sent(int pe, uint64_t first, uint64_t last) {
-    if (!is_carried()) return;
+static inline void carried_note_sent(int pe, uint64_t first, uint64_t last) {
+    if (!carried_is_on()) return;
     if (sent.pe == NONE_SENT)
         sent = (sent_t){pe, first, last};
     else if (sent.pe == pe)
@@ -34,10 +34,10 @@ static inline void note_sent(int pe, uint64_t first, uint64_t last) {
     else
         sent.pe = SENT_TO_SEVERAL;
 }
-INTERNAL void take_sent(event_t *e, sent_t s);
+INTERNAL void carried_take_sent(event_t *e, sent_t s);
 
 /* When a request begins; 0 without a timeline. */
-static inline int64_t begin_carried(void) { return is_carried() ? now_ns() : 0; }
-INTERNAL void note_carried(int track, int pe, uint32_t op, uint64_t nbytes, uint64_t number, int64_t begin, sent_t s);
-INTERNAL int open_carried(const char *path, uint64_t most);
-INTERNAL void close_carried(void);
+static inline int64_t carried_begin(void) { return carried_is_on() ? now_ns() : 0; }
+INTERNAL void carried_note(int track, int pe, uint32_t op, uint64_t nbytes, uint64_t number, int64_t begin, sent_t s);
+INTERNAL int carried_open(const char *path, uint64_t most);
+INTERNAL void carried_close(void);

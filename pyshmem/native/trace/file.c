@@ -32,7 +32,7 @@ static int more_room(event_file_t *f) {
 }
 
 /* The next event, with nothing but its name; NULL if nothing is recorded or there is no space. */
-INTERNAL event_t *next_event(event_file_t *f, uint32_t name) {
+INTERNAL event_t *events_next(event_file_t *f, uint32_t name) {
     if (!f->head) return NULL;
     uint64_t i = f->head->taken++;
     if (i >= f->head->room && !more_room(f)) return NULL;
@@ -42,7 +42,7 @@ INTERNAL event_t *next_event(event_file_t *f, uint32_t name) {
 }
 
 /* Opens a new file for at most so many events. Returns 0, or the errno. */
-INTERNAL int open_event_file(event_file_t *f, const char *path, uint64_t most) {
+INTERNAL int events_open(event_file_t *f, const char *path, uint64_t most) {
     int descriptor = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     int error = descriptor < 0 ? errno : posix_fallocate(descriptor, 0, EVENTS_HEAD);
     char *memory = MAP_FAILED;
@@ -59,7 +59,7 @@ INTERNAL int open_event_file(event_file_t *f, const char *path, uint64_t most) {
 }
 
 /* Closes the file, and gives back the space that no event has taken: the timeline may need it. */
-INTERNAL void close_event_file(event_file_t *f) {
+INTERNAL void events_close(event_file_t *f) {
     if (!f->head) return;
     uint64_t used = f->head->taken < f->head->room ? f->head->taken : f->head->room;
     f->head->closed = 1;

@@ -48,6 +48,6 @@ typedef struct {
     uint64_t most;
     int descriptor, full;
 } event_file_t;
-INTERNAL event_t *next_event(event_file_t *f, uint32_t name);
-INTERNAL int open_event_file(event_file_t *f, const char *path, uint64_t most);
-INTERNAL void close_event_file(event_file_t *f);
+INTERNAL event_t *events_next(event_file_t *f, uint32_t name);
+INTERNAL int events_open(event_file_t *f, const char *path, uint64_t most);
+INTERNAL void events_close(event_file_t *f);
