@@ -115,10 +115,14 @@ OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
 CARRIER_1 := fabric
 CARRIER_3 := fabric
 REQUESTS_1 := fabric
+# a fabric made of software keeps what the provider of its profile promises, and nothing else: tests/software_nic.py
+NIC_3 := cxi
+REQUESTS_3 := fabric
+WITH_NIC = SOFTWARE_NIC=$$($(BIN)/python tests/software_nic.py build/nic)
 PES_TESTS ?= $(patsubst %,test_%.py,$(or $(OF_NODES_$*),$(OF_NODES)))
 test-nodes: test-nodes-2 test-nodes-1 test-nodes-3
 test-nodes-%: $(VENV)/.installed
-	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) PYSHMEM_FABRIC="tcp;ofi_rxm" PYSHMEM_AMO=$(or $(REQUESTS_$*),tcp) \
+	$(PART) env PYSHMEM_NODE_SIZE=$* PYSHMEM_FAR=$(or $(CARRIER_$*),tcp) PYSHMEM_FABRIC="$(or $(NIC_$*),tcp;ofi_rxm)" $(if $(NIC_$*),$(WITH_NIC)) PYSHMEM_AMO=$(or $(REQUESTS_$*),tcp) \
 	    $(TOGETHER) -n 4 $(PES_TESTS:%=tests/pes/%) -q
 
 # These need root: the hosts are namespaces. MPIS: packages with an MPI each, which they use beside the environment's MPICH,
@@ -176,7 +180,7 @@ check: $(VENV)/.installed check-native
 	$(BIN)/python packaging/stubs.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/clang-format --dry-run -Werror $(NATIVE) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h pyshmem/capi/include/mpp/shmemx.h tests/jobs/standin.c $(wildcard tests/jobs/c/*.[ch] tests/native/*.[ch] examples/*.c)
+	$(BIN)/clang-format --dry-run -Werror $(NATIVE) pyshmem/capi/include/shmemx.h pyshmem/capi/include/pshmem.h pyshmem/capi/include/mpp/shmem.h pyshmem/capi/include/mpp/shmemx.h tests/jobs/standin.c tests/software_nic.c $(wildcard tests/jobs/c/*.[ch] tests/native/*.[ch] examples/*.c)
 	$(BIN)/mypy --strict pyshmem/host pyshmem/start pyshmem/transport pyshmem/diagnosis pyshmem/memory pyshmem/base pyshmem/c_names pyshmem/capi pyshmem/check pyshmem/timelines pyshmem/shmem.py launch
 	# rooms with kernels, whose decorators have no types: of what mypy finds there, imports of what is not
 	! $(BIN)/mypy pyshmem/ops pyshmem/irregular pyshmem/nn pyshmem/distributed | grep -E 'Module "pyshmem\S*" has no attribute|Cannot find'

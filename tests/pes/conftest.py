@@ -19,6 +19,7 @@ from pyshmem.memory.heap import heaps
 from pyshmem.base.job import job
 from pyshmem.memory.areas import pool
 import several_nodes
+import software_nic
 from cases import PARTS, shared
 from support import here, live
 
@@ -39,6 +40,7 @@ def pytest_configure(config):
         import quick_interpreter  # imports Triton
 
         quick_interpreter.install()
+    software_nic.use()
     shmem.init(heap_size=None if on_gpu else "64m")  # a GPU's heap grows, up to all of its memory
 
 

@@ -222,9 +222,11 @@ INTERNAL link_t *far_quiet(void) {
     return failed ? failed : far_complete(far->open, n);
 }
 
-/* Later writes and reads by the fabric wait for the requests so far; requests are in order anyway. */
+/* Later writes and reads by the fabric wait for the requests so far, and for the writes so far, which pass each other;
+ * requests are in order anyway. */
 INTERNAL link_t *far_fence(void) {
     __atomic_add_fetch(&far->fences, 1, __ATOMIC_RELAXED);
+    rma_fence();
     pthread_mutex_lock(&far->lock);
     int n = far->fabric ? far->n_open : 0;
     pthread_mutex_unlock(&far->lock);

@@ -19,11 +19,12 @@ typedef struct {
 } carrier_t;
 
 /* The messages of a connection (carrier_fabric.c). Counts of them: sent, freed: by this side, and those that the other
- * one has taken; taken, told: of the other side, and what it knows of these. first, last: have come; at: the bytes of
- * the first that have been taken. ready: whether it is in the list of connections of which messages have come. */
+ * one has taken; taken, told: of the other side, and what it knows of these. first: of the list of those that have
+ * come, by number; at: the bytes of the next one that have been taken. ready: whether it is in the list of connections
+ * of which messages have come. */
 typedef struct {
     uint64_t sent, freed, taken, told, at;
-    struct message *first, *last;
+    struct message *first;
     connection_t *next_ready;
     int ready;
 } messages_t;

@@ -10,7 +10,7 @@
 #include "greeting.h"
 #include "link.h"
 
-enum { WINDOW = 32 };
+enum { WINDOW = 32 }; /* messages to an end that it has not taken: fewer than half of the numbers of 8 bits */
 enum { SENDS = 64, RECEIVES = 128 }; /* messages of an endpoint */
 
 /* Head and data are what is sent. */
@@ -45,28 +45,36 @@ static connection_t *connection_of(const fabric_t *f, int end, const message_t *
     return !known ? NULL : end == ORIGIN ? &far->links[pe]->conn : far->incoming[pe];
 }
 
+/* How many messages come before it that have not been taken. */
+static uint8_t distance_of(const messages_t *all, const message_t *m) { return (uint8_t)(m->head.number - all->taken); }
+
+/* The message that is to be taken next, or NULL if it has not come. */
+static message_t *next_message(const messages_t *all) {
+    return all->first && !distance_of(all, all->first) ? all->first : NULL;
+}
+
 /* Notes for the server that messages have come. */
 static void note_ready(connection_t *c) {
     if (c->messages.ready) return;
     c->messages.ready = 1, c->messages.next_ready = far->ready, far->ready = c;
 }
 
-/* Appends a message to its connection. Called with the lock for ORIGIN, and by the server for TARGET. */
+/* Adds a message to its connection. Called with the lock for ORIGIN, and by the server for TARGET. */
 static void message_came(fabric_t *f, int end, operation_t *o, int error) {
     message_t *m = (message_t *)o;
     connection_t *c = error ? NULL : connection_of(f, end, m);
-    if (c) c->messages.freed += (uint16_t)(m->head.taken - c->messages.freed), c->carrier = &fabric_carrier;
+    messages_t *all = c ? &c->messages : NULL;
+    uint8_t freed = c ? (uint8_t)(m->head.taken - all->freed) : 0;
+    if (c && freed <= WINDOW) all->freed += freed; /* otherwise a later message has told more */
+    if (c) c->carrier = &fabric_carrier;
     if (c && end == TARGET) note_ready(c);
     if (!c || !m->head.nbytes) {
         message_post(f, end, m);
         return;
     }
-    m->next = NULL;
-    if (c->messages.last)
-        c->messages.last->next = m;
-    else
-        c->messages.first = m;
-    c->messages.last = m;
+    message_t **at = &all->first;
+    while (*at && distance_of(all, *at) < distance_of(all, m)) at = &(*at)->next;
+    m->next = *at, *at = m;
 }
 
 static void message_lost(int end, int pe, int error) {
@@ -114,7 +122,11 @@ static ssize_t message_send(fabric_t *f, connection_t *c, const struct iovec *v,
     if (!m || (n && all->sent - all->freed >= WINDOW)) return -1;
     uint64_t nbytes = gather(m->data, v, n), whole = sizeof m->head + nbytes;
     m->operation.complete = message_sent, m->pe = c->pe;
-    m->head = (message_head_t){r->pass[end], (uint32_t)far->my_pe, (uint16_t)all->taken, (uint16_t)nbytes};
+    m->head = (message_head_t){.pass = r->pass[end],
+                               .from = (uint32_t)far->my_pe,
+                               .number = (uint8_t)all->sent,
+                               .taken = (uint8_t)all->taken,
+                               .nbytes = (uint16_t)nbytes};
     f->unused[end] = m->next;
     int injects = whole <= f->info->tx_attr->inject_size && (end == TARGET || fabric_is_auto(f));
     ssize_t code = injects ? f->ep[end]->msg->inject(f->ep[end], &m->head, whole, address)
@@ -133,14 +145,13 @@ static ssize_t message_send(fabric_t *f, connection_t *c, const struct iovec *v,
 /* Takes bytes that have come. Called as message_came is. */
 static ssize_t message_receive(fabric_t *f, connection_t *c, char *into, uint64_t room) {
     messages_t *all = &c->messages;
-    message_t *m = all->first;
+    message_t *m = next_message(all);
     if (m) {
         uint64_t now = m->head.nbytes - all->at < room ? m->head.nbytes - all->at : room;
         memcpy(into, m->data + all->at, now);
         room = now, all->at += now;
         if (all->at == m->head.nbytes) {
             all->at = 0, all->first = m->next, all->taken++;
-            if (!all->first) all->last = NULL;
             message_post(f, c->end, m);
         }
     }
@@ -167,7 +178,7 @@ static ssize_t take(connection_t *c, char *into, uint64_t room) {
     fabric_t *f = far->fabric;
     if (c->end == TARGET) return message_receive(f, c, into, room);
     pthread_mutex_lock(&f->lock);
-    if (!c->messages.first) fabric_progress(f, ORIGIN);
+    if (!next_message(&c->messages)) fabric_progress(f, ORIGIN);
     ssize_t k = message_receive(f, c, into, room);
     pthread_mutex_unlock(&f->lock);
     errno = EAGAIN;
@@ -179,7 +190,7 @@ static int sleep_for_messages(connection_t *c, short events) {
     (void)events;
     struct pollfd p[2] = {{c->fd, POLLIN, 0}, {f->fd[ORIGIN], POLLIN, 0}};
     pthread_mutex_lock(&f->lock);
-    int sleeps = !c->messages.first && fabric_may_sleep(f, ORIGIN);
+    int sleeps = !next_message(&c->messages) && fabric_may_sleep(f, ORIGIN);
     pthread_mutex_unlock(&f->lock);
     if (sleeps) poll(p, 2, FABRIC_SLICE_MS);
     return p[0].revents ? -1 : 0; /* nothing else comes by TCP */

@@ -155,7 +155,7 @@ static void restart_link(link_t *l) {
     link_say_bye(l);
     for (; l->count; l->first = (l->first + 1) % l->room, l->count--) free(l->queue[l->first].packed);
     messages_forget(&l->conn);
-    l->error = 0, l->pending = l->pending_reads = 0, l->batch_bytes = 0;
+    l->error = 0, l->pending = l->pending_reads = 0, l->batch_bytes = 0, l->fences = l->settled = 0;
     l->sent = l->asked = l->executed = l->fenced = l->rest = l->have = 0;
     for (int i = 0; i < far->n_open; i++)
         if (far->open[i] == l) far->open[i] = far->open[--far->n_open];

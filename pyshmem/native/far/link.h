@@ -33,6 +33,7 @@ struct link {
     socklen_t address_bytes;
     uint64_t fenced;                /* the last request before a fence */
     int64_t pending, pending_reads; /* writes and reads by the fabric that are under way; reads alone */
+    uint64_t fences, settled;       /* fences since which some of them went on; those whose writes are complete */
     pthread_cond_t moved;
     int refused;        /* whether the target has refused a request since the last error */
     int reads, waiting; /* whether a thread that waits looks for replies; the threads that wait for it */

@@ -9,7 +9,7 @@
 #include <stdint.h>
 
 /* Compared in the greeting: a change of anything below is another version. */
-enum { PROTOCOL_VERSION = 3 };
+enum { PROTOCOL_VERSION = 4 };
 #define PROTOCOL_NAME "pyshmem"
 
 /* ---- greeting ---- */
@@ -55,12 +55,14 @@ typedef struct {
 
 /* ---- messages of a fabric ---- */
 
-/* pass: what no other process can know. taken: the low bits of the number of messages of the other side that the
- * sender has taken. nbytes follow. */
+/* pass: what no other process can know. number: the low bits of that of this message, by which they are put in order:
+ * libfabric promises none for completions. taken: the low bits of the number of messages of the other side that the
+ * sender has taken. nbytes follow; without any the message has no number. */
 typedef struct {
     uint64_t pass;
     uint32_t from;
-    uint16_t taken, nbytes;
+    uint8_t number, taken;
+    uint16_t nbytes;
 } message_head_t;
 
 enum { MESSAGE = CHUNK + 2 * sizeof(request_t) }; /* the most bytes in a message, such as those of a put_signal */

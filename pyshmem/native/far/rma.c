@@ -99,6 +99,14 @@ INTERNAL link_t *rma_quiet(void) {
     return failed;
 }
 
+/* Lets later writes to each PE wait for those so far. */
+INTERNAL void rma_fence(void) {
+    fabric_t *f = far->fabric;
+    for (int pe = 0; f && __atomic_load_n(&f->pending, __ATOMIC_ACQUIRE) && pe < far->n_pes; pe++)
+        if (far->links[pe] && __atomic_load_n(&far->links[pe]->pending, __ATOMIC_ACQUIRE))
+            __atomic_add_fetch(&far->links[pe]->fences, 1, __ATOMIC_ACQ_REL);
+}
+
 /* ---- puts and gets ---- */
 
 /* Waits until requests to the PE have been executed: those before the last fence, or all. The link is not locked. */
@@ -179,7 +187,10 @@ static link_t *rma_move(uint64_t place, char *data, uint64_t nbytes, int writes,
     link_t *l = link_to(place);
     uint64_t offset = place_offset(place), most = f->info->ep_attr->max_msg_size;
     if (most > MOST_AT_ONCE) most = MOST_AT_ONCE;
-    if (rma_await_requests(l, !writes) || (!writes && rma_settle(l))) return l;
+    uint64_t fences = __atomic_load_n(&l->fences, __ATOMIC_ACQUIRE);
+    int settles = !writes || fences != __atomic_load_n(&l->settled, __ATOMIC_ACQUIRE);
+    if (rma_await_requests(l, !writes) || (settles && rma_settle(l))) return l;
+    if (settles) __atomic_store_n(&l->settled, fences, __ATOMIC_RELEASE);
     int64_t since = now_ns();
     while (nbytes) {
         uint64_t now = nbytes < most ? nbytes : most;

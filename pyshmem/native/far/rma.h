@@ -1,7 +1,8 @@
 /* Puts and gets by remote memory access of a fabric, through libfabric, which is loaded when the program runs.
  *
  * All writes are delivery-complete: a completion says that the data are in place, which the self-test at init verifies.
- * A write or a read waits for the requests before the last fence. A request to a PE waits for this PE's writes to it,
+ * A write or a read waits for the requests before the last fence, and for the writes before it: providers may let a
+ * write pass another one. A request to a PE waits for this PE's writes to it,
  * unless it goes by a message of the fabric and the provider keeps messages behind writes (FI_ORDER_SAW). */
 #pragma once
 #include "fabric.h"
@@ -15,4 +16,5 @@ INTERNAL link_t *rma_put_before(uint64_t place, const char *source, uint64_t nby
 INTERNAL link_t *rma_get(char *dest, uint64_t place, uint64_t nbytes, int wait);
 INTERNAL int rma_settle(link_t *l);
 INTERNAL link_t *rma_quiet(void);
+INTERNAL void rma_fence(void);
 INTERNAL void rma_close(fabric_t *f);
