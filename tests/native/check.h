@@ -20,6 +20,7 @@
     X(other_versions_are_no_greeting) \
     X(waits_end_in_time) \
     X(interrupted_waits_stop) \
+    X(copies_of_overlapping_memory_are_those_of_memmove) \
     X(searches_begin_anywhere_and_skip_what_is_excluded) \
     X(atomics_by_number_are_those_by_name) \
     X(half_types_round_to_the_nearest) \

@@ -1,5 +1,6 @@
 /* What all layers stand on: waits, searches, atomics, reductions, pools. */
 #include "../../pyshmem/native/base/combine.h"
+#include "../../pyshmem/native/base/copy.h"
 #include "../../pyshmem/native/base/pool.h"
 #include "../../pyshmem/native/base/spin.h"
 #include "../../pyshmem/native/base/word.h"
@@ -23,6 +24,20 @@ void interrupted_waits_stop(void) {
     while (spin_pause(&s)) {}
     CHECK(s.failed == 2 && looks == 2);
     spin_end(&s);
+}
+
+/* At distances at which pieces are copied, of memory that overlaps too. */
+void copies_of_overlapping_memory_are_those_of_memmove(void) {
+    enum { ROOM = 20000, NBYTES = 9001 };
+    static char ours[ROOM], theirs[ROOM];
+    static const int distances[] = {16, 63, 64, 4112, 9000, 9001, 10000, -16, -4080, -4096, -8176, -9001, -10000};
+    for (size_t k = 0; k < sizeof distances / sizeof *distances; k++) {
+        for (int i = 0; i < ROOM; i++) ours[i] = theirs[i] = (char)(i * 31 + i / 256);
+        int from = distances[k] < 0 ? -distances[k] : 0, to = from + distances[k];
+        copy_bytes(ours + to, ours + from, NBYTES);
+        memmove(theirs + to, theirs + from, NBYTES);
+        CHECK(!memcmp(ours, theirs, ROOM));
+    }
 }
 
 void searches_begin_anywhere_and_skip_what_is_excluded(void) {

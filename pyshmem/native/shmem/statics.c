@@ -61,12 +61,20 @@ static RARELY _Noreturn void refuse_mapping(const static_t *each) {
            (unsigned long)each->bytes, (unsigned long)each->start, strerror(errno));
 }
 
+/* Copies whole pages. memcpy would be that of the program's sanitizer, which takes the gaps that it keeps between
+ * variables for an overflow. */
+static void copy_pages(void *to, const void *from, uint64_t nbytes) {
+    volatile uint64_t *target = to;
+    const volatile uint64_t *source = from;
+    for (uint64_t i = 0; i < nbytes / sizeof *target; i++) target[i] = source[i];
+}
+
 /* Maps the block of the heap over the segments. All PEs have done it on return. */
 INTERNAL void share_statics(void) {
     uint64_t block = (uint64_t)RARE("statics_address");
     for (uint64_t i = 0; i < state.n_statics; block += state.statics[i++].bytes) {
         static_t *each = &state.statics[i];
-        memcpy((void *)block, (void *)each->start, each->bytes);
+        copy_pages((void *)block, (void *)each->start, each->bytes);
         /* of shared memory, an old size of 0 maps the same pages a second time */
         if (mremap((void *)block, 0, each->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)each->start) == MAP_FAILED)
             refuse_mapping(each);
@@ -81,7 +89,7 @@ INTERNAL void unshare_statics(void) {
         static_t *each = &state.statics[state.n_statics - 1];
         void *copy = mmap(NULL, each->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (copy == MAP_FAILED) refuse_mapping(each);
-        memcpy(copy, (void *)each->start, each->bytes);
+        copy_pages(copy, (void *)each->start, each->bytes);
         if (mremap(copy, each->bytes, each->bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)each->start) == MAP_FAILED)
             refuse_mapping(each);
     }

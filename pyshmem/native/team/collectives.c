@@ -23,7 +23,7 @@ static void spread(team_t *t, int64_t child, int64_t root, char *dest, const cha
         team_post_far(t, child, place, flag, dest, source, nbytes);
         return;
     }
-    if (nbytes) memcpy(dest + distance(t, child), source, nbytes);
+    if (nbytes) copy_bytes(dest + distance(t, child), source, nbytes);
     team_post(t, child, place, flag);
 }
 
@@ -100,7 +100,7 @@ INTERNAL void collective_broadcast(team_t *t, int64_t root, char *dest, const ch
     if (pull) team_release_turn(t);
     if (t->left == DONE && (is_root ? !(private & KEPT_TARGET) : pull)) {
         const char *home = is_root ? t->area : area_of(t, root), *from = home + ((counters_t *)(home + COUNTERS))->from;
-        if (from != dest) memmove(dest, from, nbytes);
+        if (from != dest) copy_bytes(dest, from, nbytes);
     }
     if (pull) barrier_meet(t); /* the root may reuse its source when all members have read it */
 }

@@ -43,7 +43,7 @@ INTERNAL void team_complete(team_t *t) {
 INTERNAL void team_send(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes) {
     uint64_t to = place_of(t, j, dest);
     if (!is_away(t, j)) {
-        memcpy((char *)to, source, nbytes);
+        copy_bytes((char *)to, source, nbytes);
         return;
     }
     team_release_turn(t);
@@ -52,7 +52,7 @@ INTERNAL void team_send(team_t *t, int64_t j, char *dest, const char *source, ui
 INTERNAL void team_read(team_t *t, int64_t j, char *dest, const char *source, uint64_t nbytes) {
     uint64_t from = place_of(t, j, source);
     if (!is_away(t, j)) {
-        memcpy(dest, (char *)from, nbytes);
+        copy_bytes(dest, (char *)from, nbytes);
         return;
     }
     team_release_turn(t);

@@ -69,6 +69,13 @@ static void split(void) {
 }
 
 /* Jobs one after the other, of which static data keep their values. */
+static void leave_others_in_a_barrier(void) {
+    shmem_init();
+    if (shmem_my_pe() == 1) shmem_global_exit(3);
+    shmem_barrier_all();
+    shmem_barrier_all();
+}
+
 static void again(void) {
     static long box;
     for (int job = 1; job < 4; job++) {
@@ -85,6 +92,25 @@ static void again(void) {
     }
 }
 
+/* Large copies, at all distances from a word to a line within a page. */
+static void copy(void) {
+    enum { ROOM = 20000, NBYTES = 9001 };
+    shmem_init();
+    int me = shmem_my_pe(), n = shmem_n_pes(), next = (me + 1) % n, wrong = 0;
+    char *shared = shmem_align(4096, ROOM), *own = aligned_alloc(4096, ROOM / 4096 * 4096 + 4096);
+    for (int at = 0; at < 128; at += 8) {
+        for (int i = 0; i < NBYTES; i++) own[at + i] = (char)(i % 251 + me);
+        shmem_barrier_all();
+        shmem_putmem(shared + 128 - at, own + at, NBYTES, next);
+        shmem_barrier_all();
+        memset(own, 0, ROOM);
+        shmem_getmem(own + at, shared + 128 - at, NBYTES, next);
+        for (int i = 0; i < NBYTES; i++) wrong += own[at + i] != (char)(i % 251 + me);
+    }
+    printf("PE %d: %d wrong\n", me, wrong);
+    shmem_finalize();
+}
+
 /* PE 1 comes to its end, for which PE 0 waits in vain. */
 static void leave(void) {
     shmem_init();
@@ -99,8 +125,9 @@ int main(int count, char **words) {
     if (!strcmp(what, "allocate")) allocate();
     if (!strcmp(what, "split")) split();
     if (!strcmp(what, "again")) again();
+    if (!strcmp(what, "copy")) copy();
     if (!strcmp(what, "leave")) leave();
-    if (!strcmp(what, "exit")) shmem_init(), shmem_global_exit(3 * shmem_my_pe());
+    if (!strcmp(what, "exit")) leave_others_in_a_barrier();
     if (!strcmp(what, "fail")) fail(words[2]);
     if (!strcmp(what, "differ")) differ();
     if (!strcmp(what, "differ in size")) differ_in_size();
