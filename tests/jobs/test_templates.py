@@ -77,7 +77,9 @@ def test_the_script_of_the_page_on_clusters_starts_a_program_on_the_tasks_of_two
     monkeypatch.setenv("PYSHMEM_HEAP", "cpu")
     done = submitted("slurm-two.sh", tmp_path, text=text)
     assert done.returncode == 0, done.stderr
-    assert sorted(re.findall(r"PE \d of 2: \['one'\] cpu", done.stdout)) == [f"PE {pe} of 2: ['one'] cpu" for pe in range(2)]
+    assert sorted(re.findall(r"PE \d of 2: \['one'\] cpu", done.stdout)) == [
+        f"PE {pe} of 2: ['one'] cpu" for pe in range(2)
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
