@@ -22,7 +22,7 @@ from pyshmem.transport.teams.operators import SOURCE, Uneven
 __all__ = ["alltoallv"]
 
 _NAME = "alltoallv"
-_HEAD = struct.Struct("=4Q")  # of what members tell each other; a count and a start for each member follow
+_HEAD = struct.Struct("=4Qq")  # of what members tell each other; a count and a start for each member follow
 _NOTE = 256  # the most bytes that share passes
 
 
@@ -33,6 +33,7 @@ class _Told(NamedTuple):
     widths: list[int]
     rooms: list[int]
     private: list[int]  # whether the source is
+    offsets: list[int]  # of the source in the heap
     counts: list[list[int]]
     starts: list[list[int]]
 
@@ -71,7 +72,8 @@ def alltoallv(
     told = _tell(group, pair, width, sent, starts)
     if sum(map(sum, told.counts)):
         elements = ([[rows * width for rows in each] for each in table] for table in (told.counts, told.starts))
-        what = Uneven(pair.dest, pair.src, pair.dtype.itemsize, *elements)
+        sources = [pair.heap.base + offset for offset in told.offsets]
+        what = Uneven(pair.dest, sources, pair.dtype.itemsize, *elements)
         group.meeting.pull(_NAME, pair.heap, what, any(told.private))
     if into is not None:
         into.copy_(torch.tensor([each[group.me] for each in told.counts]))
@@ -108,14 +110,17 @@ def _received(array: Any, members: int) -> torch.Tensor:
 
 def _require_apart(pair: Pair) -> None:
     item = pair.dtype.itemsize
-    if pair.dest < pair.src + pair.length * item and pair.src < pair.dest + pair.room * item:
+    apart = pair.dest + pair.room * item <= pair.src or pair.src + pair.length * item <= pair.dest
+    if not apart and pair.length:
         refuse(ArgumentError, _NAME, "source", "memory of target", "memory beside it")
 
 
 def _tell(group: Team, pair: Pair, width: int, sent: list[int], starts: list[int]) -> _Told:
     """Exchange what the members are called with. Errors, on all members: what differs, and targets that are too small."""
     call = Call(CODES[_NAME], pair.dtype, width, pair.heap.device)
-    head = _HEAD.pack(call._replace(nelems=0).word, width, pair.room // width if width else 0, pair.private & SOURCE)
+    rows = pair.room // width if width else 0
+    word = call._replace(nelems=0).word
+    head = _HEAD.pack(word, width, rows, pair.private & SOURCE, pair.src - pair.heap.base)
     told = _told(group, head + np.array([sent, starts], np.int64).tobytes(), call)
     if len(set(told.words)) > 1 or len(set(told.widths)) > 1:
         group.meeting.refuse_difference(_NAME, call)
@@ -130,6 +135,6 @@ def _told(group: Team, note: bytes, call: Call) -> _Told:
     """Share a note of any length, in parts."""
     parts = [group.meeting.share(_NAME, note[first : first + _NOTE], call) for first in range(0, len(note), _NOTE)]
     notes = [b"".join(each) for each in zip(*parts, strict=True)]
-    words, widths, rooms, private = map(list, zip(*(_HEAD.unpack_from(each) for each in notes), strict=True))
+    heads = map(list, zip(*(_HEAD.unpack_from(each) for each in notes), strict=True))
     tables = [np.frombuffer(each, np.int64, offset=_HEAD.size).reshape(2, -1).tolist() for each in notes]
-    return _Told(words, widths, rooms, private, [each[0] for each in tables], [each[1] for each in tables])
+    return _Told(*heads, [each[0] for each in tables], [each[1] for each in tables])

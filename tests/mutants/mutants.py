@@ -343,6 +343,8 @@ MUTANTS = [
            "pass", "3 private_collectives without_a_word_between"),
     Mutant("teams-uneven-blocks-left-before-they-are-read", _TEAMS, "+ away, count * what.item) barrier(routine, heap, team)", "+ away, count * what.item)",
            "2 uneven rows_of_all"),
+    Mutant("teams-uneven-sources-in-one-place", _TEAMS, "start = what.sources[member] + what", "start = what.sources[team.me] + what",
+           "2 uneven other_views"),
     Mutant("teams-uneven-staging-has-one-half", _TEAMS, "half = place + turn % 2 * team.size * step", "half = place",
            "3 uneven rows_of_all"),
     Mutant("teams-staging-has-one-half", _TEAMS, "half = place + epoch % 2 * most * team.size * item", "half = place",

@@ -119,6 +119,18 @@ def test_nobody_need_send_anything(me, npes):
         assert received.tolist() == [0] * npes and (target == GUARD).all()
 
 
+def test_sources_may_be_empty_or_other_views_on_each_pe(me, npes):
+    """Where a member's source is, it says itself: that of the others need not be in the same place."""
+    target, whole = shmem.full((npes, 5), -1.0), shmem.zeros((npes + 1, 5))
+    for turn in range(2 * npes):
+        whole.fill_(100 * turn + me)
+        first = me % 2
+        own = torch.empty((0, 5), device=here()) if me == turn % npes else whole[first : first + npes]
+        shmem.alltoallv(target, own, [len(own) // npes] * npes)
+        wanted = [100 * turn + pe for pe in range(npes) if pe != turn % npes]
+        assert target[: len(wanted), 4].tolist() == wanted
+
+
 def n(count):
     return [count] * shmem.n_pes()
 

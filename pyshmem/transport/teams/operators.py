@@ -101,10 +101,13 @@ class Blocks(NamedTuple):
 
 
 class Uneven(NamedTuple):
-    """Blocks of any sizes: ``counts[i][j]`` elements of member i, from ``starts[i][j]`` of its src on, go to member j."""
+    """Blocks of any sizes: ``counts[i][j]`` elements of member i, from ``starts[i][j]`` of its source on, go to member j.
+
+    sources: where they begin, as addresses of this PE. One that is private is known only here.
+    """
 
     dest: int
-    src: int
+    sources: Sequence[int]
     item: int  # the bytes of an element
     counts: Sequence[Sequence[int]]
     starts: Sequence[Sequence[int]]

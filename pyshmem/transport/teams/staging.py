@@ -87,14 +87,13 @@ def pull(routine: str, heap: Heap, team: Meeting, what: Uneven) -> None:
     half again, all have copied from it, since they have met in the turn between.
     """
     place, most = _memory(routine, heap, team, 2 * team.size * what.item)
-    counts, starts, step = what.counts[team.me], what.starts[team.me], most * what.item
+    counts, starts, src = what.counts[team.me], what.starts[team.me], what.sources[team.me]
+    step = most * what.item
     for turn, first in enumerate(range(0, max(map(max, what.counts)), most)):
         half = place + turn % 2 * team.size * step
         for j, (count, start) in enumerate(zip(counts, starts, strict=True)):
             if count > first:
-                heap.near.put(
-                    half + j * step, what.src + (start + first) * what.item, min(count - first, most) * what.item
-                )
+                heap.near.put(half + j * step, src + (start + first) * what.item, min(count - first, most) * what.item)
         tensors.barrier(routine, heap, team)
         for member, target, count in what.incoming(team.me):
             if count > first:

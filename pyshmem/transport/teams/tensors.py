@@ -65,7 +65,8 @@ def pull(routine: str, heap: Heap, team: Meeting, what: Uneven) -> None:
     barrier(routine, heap, team)
     for member, place, count in what.incoming(team.me):
         to, away = route(heap, team, member)
-        to.get(place, what.src + what.starts[member][team.me] * what.item + away, count * what.item)
+        start = what.sources[member] + what.starts[member][team.me] * what.item
+        to.get(place, start + away, count * what.item)
     barrier(routine, heap, team)
 
 
