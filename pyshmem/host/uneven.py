@@ -52,12 +52,11 @@ def alltoallv(
         the first index selects, of as many elements on all members. Their lengths may differ between members.
     counts: ints, one per member, in a list, array or tensor; 0 sends nothing.
     received: int64, one element per member, which gets the number of rows that each member has sent; None if not needed.
-    displacements: ints, the first row for each member; None means that the blocks follow each other.
-    team: a team of this PE; None is TEAM_WORLD.
+    displacements: ints, the first row for each member; None: blocks follow each other. team: of this PE; None is TEAM_WORLD.
     Order: collective over team. Only this PE writes target, in the call. Returns when target holds the data and source may
         be reused; all members wait for all.
-    Errors: NotSymmetricError, OutOfRangeError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError. A target
-        that is too small is refused on all members.
+    Errors: NotSymmetricError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError, OutOfRangeError: on all members
+        for a target that is too small.
     Spec: none; 9.9 SHMEM_ALLTOALL, and MPI_Alltoallv.
     """
     group, pair = member(_NAME, team), any_pair(_NAME, target, source)
