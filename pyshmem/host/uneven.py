@@ -55,8 +55,8 @@ def alltoallv(
     displacements: ints, the first row for each member; None: blocks follow each other. team: of this PE; None is TEAM_WORLD.
     Order: collective over team. Only this PE writes target, in the call. Returns when target holds the data and source may
         be reused; all members wait for all.
-    Errors: NotSymmetricError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError, OutOfRangeError: on all members
-        for a target that is too small.
+    Errors: NotSymmetricError, DtypeError, ArgumentError, NotInitializedError, WaitTimeoutError, OutOfRangeError; of a target
+        that is too small, on all members.
     Spec: none; 9.9 SHMEM_ALLTOALL, and MPI_Alltoallv.
     """
     group, pair = member(_NAME, team), any_pair(_NAME, target, source)
