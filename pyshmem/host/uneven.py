@@ -60,9 +60,9 @@ def alltoallv(
     Spec: none; 9.9 SHMEM_ALLTOALL, and MPI_Alltoallv.
     """
     group, pair = member(_NAME, team), any_pair(_NAME, target, source)
-    width = math.prod(source.shape[1:])
-    if math.prod(target.shape[1:]) != width:
-        got, wants = f"rows of {width} elements", f"rows like those of target, of {math.prod(target.shape[1:])}"
+    width, expected = _width(source), _width(target)
+    if expected != width:
+        got, wants = f"rows of {width} elements", f"rows like those of target, of {expected}"
         refuse(ArgumentError, _NAME, "source", got, wants)
     sent = _numbers("counts", counts, group.size)
     starts = _starts(sent, displacements, pair.length // width if width else 0, group.size)
@@ -76,6 +76,11 @@ def alltoallv(
         group.meeting.pull(_NAME, pair.heap, what, any(told.private))
     if into is not None:
         into.copy_(torch.tensor([each[group.me] for each in told.counts]))
+
+
+def _width(array: Any) -> int:
+    """The elements of a row."""
+    return math.prod(array.shape[1:])
 
 
 def _numbers(argument: str, values: Any, members: int) -> list[int]:
@@ -134,6 +139,7 @@ def _told(group: Team, note: bytes, call: Call) -> _Told:
     """Share a note of any length, in parts."""
     parts = [group.meeting.share(_NAME, note[first : first + _NOTE], call) for first in range(0, len(note), _NOTE)]
     notes = [b"".join(each) for each in zip(*parts, strict=True)]
-    heads = map(list, zip(*(_HEAD.unpack_from(each) for each in notes), strict=True))
+    words, widths, rooms, private, offsets = map(list, zip(*(_HEAD.unpack_from(each) for each in notes), strict=True))
     tables = [np.frombuffer(each, np.int64, offset=_HEAD.size).reshape(2, -1).tolist() for each in notes]
-    return _Told(*heads, [each[0] for each in tables], [each[1] for each in tables])
+    counts, starts = [each[0] for each in tables], [each[1] for each in tables]
+    return _Told(words, widths, rooms, private, offsets, counts, starts)
