@@ -109,7 +109,7 @@ test-%: $(VENV)/.installed
 # PYSHMEM_NODE_SIZE pretends nodes of 2 + 2, of 1 and of 3 + 1 PEs. PES_TESTS='test_*.py' runs all tests, over hosts too.
 OF_NODES := memory ordering rma teams wait device_far device_far_calls partitioned_meshes several_nodes
 OF_NODES_1 := $(OF_NODES) far_routes
-OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads \
+OF_NODES_2 := $(OF_NODES) addresses contexts locks setup signal threads uneven \
 	$(patsubst %,device_%,nbi ordering signal strided wait)
 # what carries data, and what carries requests: MPICH brings a libfabric, whose tcp;ofi_rxm needs no fabric
 CARRIER_1 := fabric

@@ -52,6 +52,7 @@ from pyshmem.host.streams.collectives import *
 from pyshmem.host.streams.signals import *
 from pyshmem.host.streams.uneven import *
 from pyshmem.host.teams import *
+from pyshmem.host.uneven import *
 from pyshmem.host.wait import *
 from pyshmem.timelines import recording as _recording
 from pyshmem.version import __version__

@@ -193,7 +193,10 @@ def _run(
             from pyshmem.check.analyse.report import report  # takes as long to import as all that other jobs need
 
             findings = report(directory, options.check_file, options.check == "all")
-        for line in told(directory):
+        lines = told(directory)
+        if not lines:
+            print(output.banner.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+        for line in lines:
             print(line, file=sys.stderr, flush=True)
     status = job.exit_status()
     reasons = [job.overdue] if job.overdue else progress.stopped() if status else []

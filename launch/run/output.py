@@ -14,6 +14,12 @@ from typing import NamedTuple
 from . import pe
 
 NAMES = {1: "output", 2: "errors"}  # of the FIFOs in the job's directory
+BANNER = re.compile(
+    rb"|=+|=   (BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES|PID \d+ RUNNING AT .*|EXIT CODE: \d+"
+    rb"|CLEANING UP REMAINING PROCESSES|YOU CAN IGNORE THE BELOW CLEANUP MESSAGES)"
+    rb"|YOUR APPLICATION TERMINATED WITH THE EXIT STRING: .*|This typically refers to a problem with your application\."
+    rb"|Please see the FAQ page for debugging suggestions"
+)  # lines of Hydra after a failure
 LOST = "whose connection has ended"  # in what a PE says that fails because another one is gone
 
 
@@ -23,6 +29,7 @@ class Output:
     launcher: standard output and errors for the launcher. It passes on what PEs on other hosts write. If there are none, all
     that it writes is its own, such as Hydra's banner after a failure, and goes to the errors. A zero byte follows what
     prterun says of a failure: it is dropped. What PEs on other hosts tell pyshmemrun, see pe.tell, is noted.
+    banner: Hydra's, where all that the launcher writes is its own: the last lines of a job say more, if there are any.
     unheard: those PEs that have not told that they have ended, each with its host.  phases: how far they are, see Progress.
     """
 
@@ -30,14 +37,15 @@ class Output:
         reading, writing = os.pipe()
         saying, errors = os.pipe()
         self.launcher = (writing, errors)
+        self.banner = b""
         self._writing = [writing, errors]
         self._directory = directory
         self.unheard: dict[int, str] = {}
         self.phases: dict[int, tuple[str, float]] = {}
         self.away = 0  # PEs that have started on other hosts
         sources: list[tuple[int, Callable[[], int], Callable[[bytes], bytes]]] = [
-            (reading, lambda: 2 if all_here(directory, pes) else 1, bytes),
-            (saying, partial(int, 2), _Filter(directory.name, self._note)),
+            (reading, lambda: 2 if all_here(directory, pes) else 1, self.apart(pes, bytes)),
+            (saying, partial(int, 2), self.apart(pes, _Filter(directory.name, self._note))),
         ]
         for number, name in NAMES.items():
             os.mkfifo(directory / name, 0o600)
@@ -55,6 +63,23 @@ class Output:
             os.close(writing)
         for thread in self._threads:
             thread.join()
+
+    def apart(self, pes: int, passed: Callable[[bytes], bytes]) -> Callable[[bytes], bytes]:
+        """Return ``passed`` without the launcher's banner, which is kept. An unfinished line waits for its end."""
+        part = b""
+
+        def own(piece: bytes) -> bytes:
+            nonlocal part
+            text, part = part + passed(piece), b""
+            if not all_here(self._directory, pes):
+                return text
+            if piece:
+                text, part = text[: text.rfind(b"\n") + 1], text[text.rfind(b"\n") + 1 :]
+            lines = text.splitlines(keepends=True)
+            self.banner += b"".join(line for line in lines if BANNER.fullmatch(line.rstrip(b"\n")))
+            return b"".join(line for line in lines if not BANNER.fullmatch(line.rstrip(b"\n")))
+
+        return own
 
     def _note(self, number: int, word: str, rest: str) -> None:
         """Note what PE ``number``, on another host, has told."""
@@ -144,5 +169,18 @@ def failures(directory: Path) -> list[End]:
 
 
 def told(directory: Path) -> list[str]:
-    """Return the last lines of the job: what failed. Equal ends share a line."""
-    return [end.text for end in failures(directory) if end.text]
+    """Return the last lines of the job: what failed. PEs that failed alike share a line, after the first of them."""
+    groups: dict[str, list[End]] = {}
+    for end in failures(directory):
+        if end.text:
+            groups.setdefault(re.sub(r"^PE \d+( on [^\s:]+)?", "", end.text), []).append(end)
+    return [ends[0].text + _also([end.pe for end in ends[1:]]) for ends in groups.values()]
+
+
+def _also(pes: list[int]) -> str:
+    """Name those that failed alike, such as " (also PEs 1 to 3; 4 PEs)"."""
+    if not pes:
+        return ""
+    pes = sorted(pes)
+    several = f"{pes[0]} to {pes[-1]}" if pes == [*range(pes[0], pes[-1] + 1)] else ", ".join(map(str, pes))
+    return f" (also PE{'s' * (len(pes) > 1)} {pes[0] if len(pes) == 1 else several}; {len(pes) + 1} PEs)"

@@ -61,8 +61,8 @@ _ROWS: dict[HostCall, str] = {
     HostCall("barrier", MEETS, BLOCKS): "sync sync_all",
     HostCall("barrier", MEETS, SETTLES): "barrier_all barrier_on_stream",
     HostCall("collective", MEETS, SETTLES): (
-        "broadcast collect fcollect alltoall alltoalls reduce sum_reduce prod_reduce min_reduce max_reduce and_reduce "
-        "or_reduce xor_reduce sum_inscan sum_exscan broadcast_on_stream fcollect_on_stream alltoall_on_stream "
+        "broadcast collect fcollect alltoall alltoalls alltoallv reduce sum_reduce prod_reduce min_reduce max_reduce "
+        "and_reduce or_reduce xor_reduce sum_inscan sum_exscan broadcast_on_stream fcollect_on_stream alltoall_on_stream "
         "alltoallv_on_stream reduce_on_stream reduce_scatter_on_stream sum_inscan_on_stream sum_exscan_on_stream"
     ),
     HostCall("on_stream", "", SETTLES): "put_on_stream signal_on_stream quiet_on_stream",

@@ -21,7 +21,8 @@ from pyshmem.memory.arguments import KINDS, name_of
 from pyshmem.native import _native
 
 _AT_OFFSETS = ("allocate", "realloc", "free")
-_CALLS = ("broadcast", "fcollect", "alltoall", "alltoalls", "collect", "share", *_AT_OFFSETS, "register", "unregister")
+_COLLECTIVES = ("broadcast", "fcollect", "alltoall", "alltoalls", "alltoallv", "collect")
+_CALLS = (*_COLLECTIVES, "share", *_AT_OFFSETS, "register", "unregister")
 CODES = {name: layout.number(f"WORD_{name.upper()}") for name in _CALLS}
 FIRST_FOLD, _NOTE = layout.numbers("WORD_FOLD", "NOTE")
 _KINDS = {dtype: kind for kind, dtype in KINDS.items()} | {np.dtype("longdouble"): 254, np.dtype("clongdouble"): 255}

@@ -112,7 +112,7 @@ def await_mark(mark: Any) -> None:
 _capturing = torch._C._cuda_isCurrentStreamCapturing  # torch.cuda's function takes twice the time
 # the first version of each vendor's driver whose graphs keep all edges; None: no release is known. HIP's classic executor,
 # which ROCm 7.2 still takes for large graphs, loses edges of nodes with more than five children (rocm-systems#11499), and
-# graphs have no priority there. docs/amd.md has the versions
+# graphs have no priority there. docs/decisions.md has the versions
 KEEPS_EDGES: dict[str, int | None] = {"cuda": 0, "hip": None}
 MOST_GRAPHS = 8  # of a plan; each serves one set of addresses
 # calls with the same addresses that come before a capture, which takes as long as they do: callers whose sizes change

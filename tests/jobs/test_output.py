@@ -134,6 +134,52 @@ def test_a_report_that_a_pe_was_killed_before_it_had_written_is_none(tmp_path):
     assert output.told(tmp_path) == ["PE 0: exited with status 3"]
 
 
+def test_pes_that_failed_alike_share_a_line_that_counts_them(tmp_path):
+    texts = [
+        "ValueError: bad",
+        "exited with status 3",
+        "ValueError: bad",
+        "ValueError: bad",
+        "ValueError: bad",
+        "ValueError: worse",
+    ]
+    for pe, text in enumerate(texts):
+        (tmp_path / f"failed-{pe}").write_text(f"1 0\nPE {pe}{' on far' * (pe == 3)}: {text}\n")
+        os.utime(tmp_path / f"failed-{pe}", (pe, pe))
+    assert output.told(tmp_path) == [
+        "PE 0: ValueError: bad (also PEs 2 to 4; 4 PEs)", "PE 1: exited with status 3", "PE 5: ValueError: worse"
+    ]  # fmt: skip
+
+
+HYDRA = b"""
+===================================================================================
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID 22671 RUNNING AT vm
+=   EXIT CODE: 9
+=   CLEANING UP REMAINING PROCESSES
+=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
+===================================================================================
+YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)
+This typically refers to a problem with your application.
+Please see the FAQ page for debugging suggestions
+"""
+
+
+@pytest.mark.parametrize("size", [1, 3, 7, 1000])
+@pytest.mark.parametrize("here", [True, False], ids=["all PEs here", "some elsewhere"])
+def test_the_launchers_banner_is_kept_for_the_end_where_no_pe_writes_through_the_launcher(here, size, tmp_path):
+    """Lines of a program on another host come the same way, and are passed on whatever they look like."""
+    said = output.Output(tmp_path, 2)
+    for pe in range(2 if here else 1):
+        (tmp_path / f"pe-{pe}").touch()
+    text = b"mpiexec: says something\n" + HYDRA + b"without an end"
+    take = said.apart(2, bytes)
+    passed = b"".join(take(text[i : i + size]) for i in range(0, len(text), size)) + take(b"")
+    said.finish()
+    assert passed == (b"mpiexec: says something\nwithout an end" if here else text)
+    assert said.banner == (HYDRA if here else b"")
+
+
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 def test_what_pes_of_other_hosts_tell_is_taken_out_of_the_launchers_output(size, tmp_path):
     """In pieces of any size, after a label, between other lines; a line that only looks alike is passed on."""

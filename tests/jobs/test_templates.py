@@ -28,8 +28,8 @@ exec {BIN}/mpiexec -n 2 "$@"
 """
 
 
-def submitted(script, tmp_path, lacks=""):
-    """The script as a scheduler runs it, where all that it needs is there but for ``lacks``."""
+def submitted(script, tmp_path, lacks="", text=None):
+    """The script as a scheduler runs it, where all that it needs is there but for ``lacks``; ``text``: of one without a file."""
     (tmp_path / "warm.py").write_text(PROGRAM)
     command = [*warm(), str(tmp_path / "warm.py")]  # the script's process, once it has started, is one that has torch
     (tmp_path / "program.py").write_text(f"import os, sys\nos.execv(sys.executable, {command} + sys.argv[1:])")
@@ -47,7 +47,8 @@ def submitted(script, tmp_path, lacks=""):
     path = f"{tmp_path}:{BIN if lacks else ''}:{os.environ['PATH']}"  # what is lacking must not keep the program from running
     modules = {} if lacks == "module" else {"BASH_FUNC_module%%": "() { :; }"}
     words = [] if script.startswith("pbs") else ["program.py", "one"]
-    text = (FOLDER / script).read_text().replace("PYSHMEM_HEAP=cuda", "PYSHMEM_HEAP=cpu")  # there may be no GPU here
+    text = text or (FOLDER / script).read_text()
+    text = text.replace("PYSHMEM_HEAP=cuda", "PYSHMEM_HEAP=cpu")  # there may be no GPU here
     (tmp_path / script).write_text(text)
     environment = {
         **os.environ,
@@ -67,6 +68,18 @@ def test_script_starts_the_program_on_the_pes_that_the_scheduler_gives(script, t
     assert done.returncode == 0, done.stderr
     lines = re.findall(r"PE \d of 2: \['one'\] cpu", done.stdout)
     assert sorted(lines) == [f"PE {pe} of 2: ['one'] cpu" for pe in range(2)], done.stdout
+
+
+def test_the_script_of_the_page_on_clusters_starts_a_program_on_the_tasks_of_two_nodes(tmp_path, monkeypatch):
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "clusters.md").read_text()
+    (text,) = re.findall(r"^```bash\n(#!/bin/bash\n.*?)^```", page, re.DOTALL | re.MULTILINE)
+    assert "\n#SBATCH --nodes=2\n" in text
+    monkeypatch.setenv("PYSHMEM_HEAP", "cpu")
+    done = submitted("slurm-two.sh", tmp_path, text=text)
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"PE \d of 2: \['one'\] cpu", done.stdout)) == [
+        f"PE {pe} of 2: ['one'] cpu" for pe in range(2)
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

@@ -35,7 +35,7 @@ OURS = {
     *CONSTRUCTORS.split(), *LIKE.split(), "is_symmetric", "reduce", "device_context", "grid", "jit", "launch",
     "partitioned", "from_dtensor", "trace",
 }  # fmt: skip
-OURS |= {"pool", "register", "unregister", "heap_bases", "peer_addresses", "from_address", "c_address"}
+OURS |= {"alltoallv", "pool", "register", "unregister", "heap_bases", "peer_addresses", "from_address", "c_address"}
 OURS |= {f"{name}_on_stream" for name in ON_STREAM.split()}
 ERRORS = {
     "ShmemError": Exception,

@@ -113,7 +113,7 @@ def _sides(name: str, given: dict[str, Any], key: tuple[int, ...]) -> tuple[list
     source, target, size = given["source"], given["target"], given.get("size")
     address, nbytes, item, dtype = _operand(source)
     to_address, to_nbytes, *_ = _operand(target)
-    uneven = name == "collect" or "v_on_stream" in name
+    uneven = name in ("collect", "alltoallv") or "v_on_stream" in name
     if "alltoall" in name or "reduce_scatter" in name:
         count = None if size is None else integer(size) * members
         wrote = count if "alltoall" in name else size

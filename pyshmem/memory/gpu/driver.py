@@ -2,7 +2,7 @@
 
 torch provides streams, events and devices. This module provides what torch lacks: memory that other processes can map, and
 copies by address. HIP's functions mirror CUDA's, so each row of the table names both, and branches handle the few
-differences. docs/amd.md names the sources of the facts about HIP.
+differences. docs/decisions.md names the sources of the facts about HIP.
 """
 
 from __future__ import annotations

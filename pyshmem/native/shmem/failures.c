@@ -193,6 +193,7 @@ static const char *described(uint64_t word) {
         [WORD_FREE] = "free",
         [WORD_REGISTER] = "register",
         [WORD_UNREGISTER] = "unregister",
+        [WORD_ALLTOALLV] = "alltoallv",
     };
     uint64_t code = word >> 56 & 127;
     return code < sizeof called / sizeof *called ? called[code] : "a reduction or scan";

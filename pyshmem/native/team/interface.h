@@ -62,5 +62,6 @@ enum {
     WORD_FREE,
     WORD_REGISTER,
     WORD_UNREGISTER,
+    WORD_ALLTOALLV,
     WORD_FOLD = 16 /* and more: mode * OPERATORS + operator */
 };

@@ -45,7 +45,7 @@ LEAST_K = 10000  # of products of 8-bit floats, for each peer: measured on two H
 STORES = "communication takes as long as the product, and stores of all programs are faster than copies"
 FLOPS_PER_BYTE = 2500  # sent: 1.3 times what an H200 computes in the time that its link needs for a byte
 # of AMD GPUs, of bfloat16: floating-point operations and bytes to one peer a second, and peers at this rate at once. None is
-# measured here: 0.6 of the data sheets' operations, and 0.78 of the links' rates, which other libraries reach (docs/amd.md)
+# measured here: 0.6 of the operations and 0.78 of the links of data sheets, which other libraries reach (docs/decisions.md)
 RATES = {"gfx90a": (115e12, 39e9, 3), "gfx942": (784e12, 50e9, 7), "gfx950": (1380e12, 60e9, 7)}
 
 

@@ -36,6 +36,7 @@ from pyshmem.transport.teams.operators import (
     UNTOUCHED,
     Blocks,
     Fold,
+    Uneven,
 )
 
 native_heap = cpu  # of which the C code performs the collectives: team/collectives.h, team/reductions.h
@@ -164,6 +165,13 @@ class Meeting:
             self._leave(routine, error)
         if left not in (DONE, STAGED):
             self._refuse(routine, call, left)
+
+    def pull(self, routine: str, heap: Heap, what: Uneven, staged: bool) -> None:
+        """Get the blocks for this PE from all members, which have ``counts`` alike. staged: some sources are private."""
+        try:
+            (staging if staged else tensors).pull(routine, heap, self, what)
+        except BaseException as error:  # noqa: BLE001
+            self._leave(routine, error)
 
     def fold(
         self, routine: str, heap: Heap, what: Fold, context: Callable[[], Any], private: int = 0, left: int = UNTOUCHED

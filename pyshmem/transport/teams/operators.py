@@ -98,3 +98,23 @@ class Blocks(NamedTuple):
         """Return (address, bytes) of what ``member`` sends."""
         last = (len(self.counts) - 1) * self.skip
         return self.src, max(0, last + (self.counts[member] - 1) * self.sst + 1) * self.item
+
+
+class Uneven(NamedTuple):
+    """Blocks of any sizes: ``counts[i][j]`` elements of member i, from ``starts[i][j]`` of its source on, go to member j.
+
+    sources: where they begin, as addresses of this PE. One that is private is known only here.
+    """
+
+    dest: int
+    sources: Sequence[int]
+    item: int  # the bytes of an element
+    counts: Sequence[Sequence[int]]
+    starts: Sequence[Sequence[int]]
+
+    def incoming(self, me: int) -> list[tuple[int, int, int]]:
+        """Return (member, address in dest, elements) of each block for ``me``, its own first."""
+        sizes = [sent[me] for sent in self.counts]
+        places = [self.dest + sum(sizes[:i]) * self.item for i in range(len(sizes))]
+        order = [(me + k) % len(sizes) for k in range(len(sizes))]
+        return [(i, places[i], sizes[i]) for i in order if sizes[i]]

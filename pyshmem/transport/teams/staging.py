@@ -17,7 +17,8 @@ import torch
 from pyshmem.base.errors import ArgumentError, HeapExhaustedError, listed, refuse
 from pyshmem.memory import areas
 from pyshmem.memory.heap import Heap
-from pyshmem.transport.teams.operators import TARGET, Blocks, Fold
+from pyshmem.transport.teams import tensors
+from pyshmem.transport.teams.operators import TARGET, Blocks, Fold, Uneven
 
 if TYPE_CHECKING:
     from pyshmem.transport.teams.meeting import Meeting
@@ -77,6 +78,28 @@ def scatter(routine: str, heap: Heap, team: Meeting, what: Blocks, private: int)
             elif count:
                 heap.near.get(dest, part, count * item)
     heap.near.settle()
+
+
+def pull(routine: str, heap: Heap, team: Meeting, what: Uneven) -> None:
+    """Exchange blocks of any sizes: in a turn each member puts a part of each block into its own staging memory.
+
+    The other members get it from there. Turns take the two halves of the memory alternately: before a member writes to a
+    half again, all have copied from it, since they have met in the turn between.
+    """
+    place, most = _memory(routine, heap, team, 2 * team.size * what.item)
+    counts, starts, src = what.counts[team.me], what.starts[team.me], what.sources[team.me]
+    step = most * what.item
+    for turn, first in enumerate(range(0, max(map(max, what.counts)), most)):
+        half = place + turn % 2 * team.size * step
+        for j, (count, start) in enumerate(zip(counts, starts, strict=True)):
+            if count > first:
+                heap.near.put(half + j * step, src + (start + first) * what.item, min(count - first, most) * what.item)
+        tensors.barrier(routine, heap, team)
+        for member, target, count in what.incoming(team.me):
+            if count > first:
+                to, away = tensors.route(heap, team, member)
+                to.get(target + first * what.item, half + team.me * step + away, min(count - first, most) * what.item)
+    tensors.barrier(routine, heap, team)
 
 
 def refuse_mixture(routine: str, team: Meeting, root: int, private: int) -> NoReturn:

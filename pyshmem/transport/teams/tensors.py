@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pyshmem.memory.heap import Heap
-from pyshmem.transport.teams.operators import DONE, EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold
+from pyshmem.transport.teams.operators import DONE, EXSCAN, HALF, INSCAN, OPERATORS, REDUCE, Fold, Uneven
 
 if TYPE_CHECKING:
     from pyshmem.transport.teams.meeting import Meeting
@@ -34,10 +34,10 @@ def broadcast(routine: str, heap: Heap, team: Meeting, private: int, word: int, 
     dest, src, nbytes = copy
     left = agree(routine, heap, team, private, word)
     if left == DONE:
-        to, away = _route(heap, team, root)
+        to, away = route(heap, team, root)
         if src + away != dest:
             to.get(dest, src + away, nbytes)
-        _barrier(routine, heap, team)
+        barrier(routine, heap, team)
     return left
 
 
@@ -51,13 +51,23 @@ def scatter(
     item, dest_step, src_step, count = strides
     for k in range(1, 1 if private else team.size + 1):
         j = (team.me + k) % team.size
-        to, away = _route(heap, team, j)
+        to, away = route(heap, team, j)
         place, own = dest + away, src + j * skip
         if count > 1:
             to.put_strided(place, own, dest_step, src_step, item, count)
         elif item and count and place != own:
             to.put(place, own, item)
     return agree(routine, heap, team, private, word)
+
+
+def pull(routine: str, heap: Heap, team: Meeting, what: Uneven) -> None:
+    """Get the blocks for this PE from the members' sources, which are all symmetric."""
+    barrier(routine, heap, team)
+    for member, place, count in what.incoming(team.me):
+        to, away = route(heap, team, member)
+        start = what.sources[member] + what.starts[member][team.me] * what.item
+        to.get(place, start + away, count * what.item)
+    barrier(routine, heap, team)
 
 
 def fold(routine: str, heap: Heap, team: Meeting, what: Fold) -> None:
@@ -70,7 +80,7 @@ def fold(routine: str, heap: Heap, team: Meeting, what: Fold) -> None:
         skip, nbytes = first * dtype.itemsize, length * dtype.itemsize
         targets = [_share(heap, pe, dest + skip, nbytes, dtype, op) for pe in team.pes]
         _fold(mode, op, targets, [_share(heap, pe, src + skip, nbytes, dtype, op) for pe in team.pes])
-    _barrier(routine, heap, team)
+    barrier(routine, heap, team)
 
 
 class _Share(NamedTuple):
@@ -141,13 +151,13 @@ def _zeros(like: Any) -> Any:
     return np.zeros_like(like) if isinstance(like, np.ndarray) else torch.zeros_like(like)
 
 
-def _route(heap: Heap, team: Meeting, j: int) -> tuple[Any, int]:
+def route(heap: Heap, team: Meeting, j: int) -> tuple[Any, int]:
     """Return the route to member j, and the distance there."""
     pe = team.pes[j]
     return (heap.near, heap.deltas[pe]) if pe in heap.deltas else (heap.far, heap.far_deltas[pe])
 
 
-def _barrier(routine: str, heap: Heap, team: Meeting) -> None:
+def barrier(routine: str, heap: Heap, team: Meeting) -> None:
     heap.near.settle()
     if team.spans:
         heap.far.settle()
