@@ -7,7 +7,7 @@
 
 /* A PE of another build reads these bytes: another number here is another PROTOCOL_VERSION. */
 void layouts_of_the_protocol_have_no_gaps(void) {
-    CHECK(PROTOCOL_VERSION == 3);
+    CHECK(PROTOCOL_VERSION == 4);
     CHECK(sizeof(hello_t) == 40 && offsetof(hello_t, job) == 8 && offsetof(hello_t, pe) == 16);
     CHECK(sizeof(challenge_t) == 24 && offsetof(challenge_t, code) == 16);
     CHECK(sizeof(request_t) == 40 && offsetof(request_t, detail) == 4 && offsetof(request_t, offset) == 8);
