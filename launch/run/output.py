@@ -182,5 +182,10 @@ def _also(pes: list[int]) -> str:
     if not pes:
         return ""
     pes = sorted(pes)
-    several = f"{pes[0]} to {pes[-1]}" if pes == [*range(pes[0], pes[-1] + 1)] else ", ".join(map(str, pes))
-    return f" (also PE{'s' * (len(pes) > 1)} {pes[0] if len(pes) == 1 else several}; {len(pes) + 1} PEs)"
+    if len(pes) > 2 and pes == [*range(pes[0], pes[-1] + 1)]:
+        named = f"PEs {pes[0]} to {pes[-1]}"
+    elif len(pes) > 1:
+        named = f"PEs {', '.join(map(str, pes[:-1]))} and {pes[-1]}"
+    else:
+        named = f"PE {pes[0]}"
+    return f" (also {named}; {len(pes) + 1} PEs)"
