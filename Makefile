@@ -18,16 +18,16 @@ QUIET = $(shell test -t 2 || echo -q)
 # the parts of `make test`, but for those that WITHOUT names, and the minutes that each takes on 2 cores
 PARTS := $(filter-out $(WITHOUT),test-native test-jobs test-codegen test-oldest-triton $(PES:%=test-%) test-many test-meshes test-nodes)
 MINUTES_test-native := 1
-MINUTES_test-jobs := 6
-MINUTES_test-codegen := 3
+MINUTES_test-jobs := 25
+MINUTES_test-codegen := 13
 MINUTES_test-oldest-triton := 1
-MINUTES_test-1 := 1
-MINUTES_test-2 := 2
-MINUTES_test-3 := 2
-MINUTES_test-4 := 3
+MINUTES_test-1 := 3
+MINUTES_test-2 := 7
+MINUTES_test-3 := 5
+MINUTES_test-4 := 7
 MINUTES_test-many := 1
 MINUTES_test-meshes := 1
-MINUTES_test-nodes := 2
+MINUTES_test-nodes := 4
 minutes = $(or $(MINUTES_$(1)),1)
 PART = @tests/part.sh $@ $(call minutes,$@)
 

@@ -402,9 +402,12 @@ static void *listen_for_peers(void *unused) {
     }
 }
 
+/* By a descriptor of the folder, since a socket's name has at most 107 bytes. */
 static struct sockaddr_un address_of(uint32_t process) {
+    static int folder = -1;
     struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "%s/%u", getenv("NIC_FOLDER"), process);
+    if (folder < 0) folder = open(getenv("NIC_FOLDER"), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    snprintf(a.sun_path, sizeof a.sun_path, "/proc/self/fd/%d/%u", folder, process);
     return a;
 }
 
