@@ -300,7 +300,7 @@ static char *memory_at(const packet_t *p, uint64_t access) {
     for (int i = 0; i < KEYS; i++) {
         mr_t *m = nic.mrs[i];
         if (!m || m->closed || m->key != p->key || !(m->access & access)) continue;
-        if (m->bound && (!m->enabled || m->bound->number != p->to)) continue;
+        if (nic.profile->mr_mode & FI_MR_ENDPOINT && (!m->enabled || !m->bound || m->bound->number != p->to)) continue;
         char *at = nic.profile->mr_mode & FI_MR_VIRT_ADDR ? (char *)p->address : m->data + p->address;
         if (at >= m->data && p->nbytes <= m->nbytes && at <= m->data + m->nbytes - p->nbytes) return at;
     }
