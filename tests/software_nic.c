@@ -52,7 +52,6 @@ enum { PROFILES = sizeof profiles / sizeof *profiles };
 /* ---- objects ---- */
 
 enum { WRITES = 1, READS, SENDS, ANSWERS, BRINGS, COMPLETES };
-enum { SILENT, ON_DEPARTURE, ON_ARRIVAL }; /* when an operation completes */
 enum { ENDPOINTS = 8, PEERS = 256, KEYS = 64 };
 
 typedef struct {
@@ -68,7 +67,7 @@ typedef struct op {
     struct op *next;
     packet_t packet;
     int64_t due;
-    int peer, completes, error;
+    int peer, error;
     void *context;
     char *data, *copy; /* of the program, or of this operation alone */
     mr_t *mr;
@@ -78,7 +77,7 @@ typedef struct queue {
     struct fid_cq cq;
     int fd;
     op_t *done, *last;
-    struct endpoint *of[2];
+    struct endpoint *of;
 } queue_t;
 typedef struct arrival {
     struct arrival *next;
@@ -90,7 +89,7 @@ typedef struct endpoint {
     struct fid_ep ep;
     queue_t *queue;
     uint32_t number;
-    int enabled, under_way, answered;
+    int enabled;
     op_t *receives, *last_receive;
     arrival_t *came, *last_came;
     int64_t sent[PEERS], written[PEERS]; /* when the last one leaves, by peer */
@@ -205,13 +204,14 @@ static void depart(op_t *o) {
     uint32_t kind = o->packet.kind;
     uint64_t carried = kind == READS ? 0 : o->packet.nbytes;
     int lost = p->lost;
-    if (kind == WRITES || kind == READS || o->completes == ON_ARRIVAL) o->next = nic.flying, nic.flying = o;
+    int answered = kind == WRITES || kind == READS;
+    if (answered) o->next = nic.flying, nic.flying = o;
     packet_t packet = o->packet;
     const char *data = o->copy ? o->copy : o->data;
     pthread_mutex_unlock(&nic.lock);
     lost = lost || send_all(p->fd, &packet, sizeof packet) || send_all(p->fd, data, carried);
     pthread_mutex_lock(&nic.lock);
-    if (kind == WRITES || kind == READS || o->completes == ON_ARRIVAL) {
+    if (answered) {
         if (lost) p->lost = 1;
         return; /* it may be over by now */
     }
@@ -488,7 +488,7 @@ static ssize_t move(struct fid_ep *ep, int kind, void *data, size_t nbytes, void
         return -EAGAIN;
     }
     op_t *o = begin(e, kind, data, nbytes, peer, context);
-    o->mr = described(e, description, data, nbytes), o->completes = ON_ARRIVAL;
+    o->mr = described(e, description, data, nbytes);
     o->packet.address = at, o->packet.key = key;
     if (kind == WRITES && ++nic.writes >= nic.refuses) o->packet.key = ~key;
     leave(e, o);
@@ -516,8 +516,7 @@ static ssize_t nic_sendmsg(struct fid_ep *ep, const struct fi_msg *m, uint64_t f
     }
     op_t *o = begin(e, SENDS, m->msg_iov->iov_base, m->msg_iov->iov_len, m->addr, m->context);
     o->mr = described(e, m->desc ? m->desc[0] : NULL, o->data, o->packet.nbytes);
-    o->completes = flags & FI_DELIVERY_COMPLETE ? ON_ARRIVAL : ON_DEPARTURE;
-    if (o->completes == ON_ARRIVAL) wrong("this provider answers no messages");
+    if (flags & FI_DELIVERY_COMPLETE) wrong("this provider answers no messages");
     leave(e, o);
     pthread_mutex_unlock(&nic.lock);
     return 0;
@@ -561,8 +560,7 @@ static ssize_t nic_cq_read(struct fid_cq *cq, void *into, size_t most) {
     struct fi_cq_entry *out = into;
     size_t n = 0;
     pthread_mutex_lock(&nic.lock);
-    for (int i = 0; i < 2 && !nic.profile->hardware; i++)
-        if (q->of[i]) arrive(q->of[i]);
+    if (q->of && !nic.profile->hardware) arrive(q->of);
     while (n < most && q->done && !q->done->error) {
         op_t *o = q->done;
         out[n++].op_context = o->context;
@@ -665,7 +663,7 @@ static int nic_regattr(struct fid *domain, const struct fi_mr_attr *a, uint64_t 
 
 static int cq_close(struct fid *f) {
     queue_t *q = (queue_t *)f;
-    if (q->of[0]) wrong("a queue is closed before its endpoint");
+    if (q->of) wrong("a queue is closed before its endpoint");
     if (q->fd >= 0) close(q->fd);
     q->fd = -1;
     nic.n_objects--;
@@ -732,14 +730,14 @@ static int ep_close(struct fid *f) {
                 free(o->copy), free(o);
             } else
                 at = &o->next;
-    e->queue->of[0] = NULL;
+    e->queue->of = NULL;
     nic.n_objects--;
     pthread_mutex_unlock(&nic.lock);
     return 0;
 }
 static int ep_bind(struct fid *f, struct fid *other, uint64_t flags) {
     endpoint_t *e = (endpoint_t *)f;
-    if (flags & FI_TRANSMIT) e->queue = (queue_t *)other, e->queue->of[0] = e;
+    if (flags & FI_TRANSMIT) e->queue = (queue_t *)other, e->queue->of = e;
     return 0;
 }
 static int ep_control(struct fid *f, int command, void *argument) {
@@ -798,7 +796,7 @@ static int nic_trywait(struct fid_fabric *fabric, struct fid **fids, int n) {
     for (int i = 0; i < n; i++) {
         queue_t *q = (queue_t *)fids[i];
         uint64_t told;
-        int idle = !q->done && (nic.profile->hardware || !q->of[0] || !q->of[0]->came);
+        int idle = !q->done && (nic.profile->hardware || !q->of || !q->of->came);
         if (!idle) code = -EAGAIN;
         if (idle && q->fd >= 0 && read(q->fd, &told, sizeof told) < 0 && errno != EAGAIN) abort();
     }

@@ -48,15 +48,8 @@ def use():
 
 
 def environment(library, profile):
-    """Return the variables of a job whose PEs are nodes, between which the NIC of a profile carries data."""
-    return {
-        "SOFTWARE_NIC": str(library),
-        "NIC_FOLDER": str(pathlib.Path(library).parent),
-        "PYSHMEM_NODE_SIZE": "1",
-        "PYSHMEM_WAIT_TIMEOUT": "60",
-        "PYSHMEM_FAR": "fabric",
-        "PYSHMEM_FABRIC": profile,
-    }
+    """Return the variables of a job in which the NIC of a profile carries the data of a fabric."""
+    return {"SOFTWARE_NIC": str(library), "PYSHMEM_FABRIC": profile}
 
 
 if __name__ == "__main__":

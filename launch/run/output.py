@@ -75,9 +75,13 @@ class Output:
                 return text
             if piece:
                 text, part = text[: text.rfind(b"\n") + 1], text[text.rfind(b"\n") + 1 :]
-            lines = text.splitlines(keepends=True)
-            self.banner += b"".join(line for line in lines if BANNER.fullmatch(line.rstrip(b"\n")))
-            return b"".join(line for line in lines if not BANNER.fullmatch(line.rstrip(b"\n")))
+            kept = b""
+            for line in text.splitlines(keepends=True):
+                if BANNER.fullmatch(line.rstrip(b"\n")):
+                    self.banner += line
+                else:
+                    kept += line
+            return kept
 
         return own
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from pyshmem.base import layout
 from pyshmem.base.errors import ArgumentError, OutOfRangeError, refuse
 from pyshmem.diagnosis.mismatched_calls import CODES, Call
 from pyshmem.host.collectives import Pair, any_pair
@@ -23,7 +24,7 @@ __all__ = ["alltoallv"]
 
 _NAME = "alltoallv"
 _HEAD = struct.Struct("=4Qq")  # of what members tell each other; a count and a start for each member follow
-_NOTE = 256  # the most bytes that share passes
+_NOTE = layout.number("NOTE")  # the most bytes that share passes
 
 
 class _Told(NamedTuple):

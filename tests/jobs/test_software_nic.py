@@ -4,7 +4,7 @@ import re
 
 import pytest
 import software_nic
-from fabrics import CALLS, INFO, KIB
+from fabrics import CALLS, FABRIC, INFO, KIB
 from jobs import mpiexec
 from software_nic import HEAD, PROFILES
 from test_fabric_waits import ORDER
@@ -16,7 +16,7 @@ def library(tmp_path_factory):
 
 
 def run(npes, program, *arguments, library, profile, tmp_path, **changes):
-    environment = software_nic.environment(library, profile) | changes
+    environment = FABRIC | software_nic.environment(library, profile) | changes
     return mpiexec(npes, HEAD + program, *arguments, tmp_path=tmp_path, environment=environment)
 
 

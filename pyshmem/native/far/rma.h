@@ -2,8 +2,8 @@
  *
  * All writes are delivery-complete: a completion says that the data are in place, which the self-test at init verifies.
  * A write or a read waits for the requests before the last fence, and for the writes before it: providers may let a
- * write pass another one. A request to a PE waits for this PE's writes to it,
- * unless it goes by a message of the fabric and the provider keeps messages behind writes (FI_ORDER_SAW). */
+ * write pass another one. A request to a PE waits for this PE's writes to it, unless it goes by a message of the fabric
+ * and the provider keeps messages behind writes (FI_ORDER_SAW). */
 #pragma once
 #include "fabric.h"
 #include "link.h"
